@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// SlotPool hands out the slots of one arena by number. It does not know the bytes behind a slot,
+// tiers, or policy: whom to evict is decided above, and a full pool just says so.
+//
+// Thread safety: any thread, any method. One mutex, never held across a call out.
+// Cost: Acquire and Release are O(slots moved), Hold is O(1); no allocation after construction; 8
+// bytes a slot. Invariants (see Validate): a slot is free or held, never both; free + held ==
+// capacity.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/mutex.h"
+#include "base/status.h"
+
+namespace fermata {
+
+class SlotPool {
+ public:
+  // SlotId::kNone is not a slot, so that `capacity` is at most 0xffffffff and the last slot
+  // 0xfffffffe.
+  explicit SlotPool(uint32_t capacity);
+
+  // Fills all of `out`, or takes nothing and answers RESOURCE_EXHAUSTED/NO_SPACE. A fresh pool
+  // gives the lowest slot first; after that the slot freed last comes first, because its memory is
+  // the warmest.
+  Status Acquire(std::span<SlotId> out) FERMATA_EXCLUDES(mu_);
+
+  // Gives slots back. Each must be held and be named once: a double release would give one slot to
+  // two owners.
+  void Release(std::span<const SlotId> slots) FERMATA_EXCLUDES(mu_);
+
+  // Marks one given slot as held, for recovery from a durable record: ALREADY_EXISTS when it is
+  // held, OUT_OF_RANGE when the pool has no such slot (the record comes from a disk). Changes the
+  // order in which the other free slots come.
+  Status Hold(SlotId slot) FERMATA_EXCLUDES(mu_);
+
+  uint32_t capacity() const { return capacity_; }
+  uint32_t free() const FERMATA_EXCLUDES(mu_);
+  bool IsHeld(SlotId slot) const FERMATA_EXCLUDES(mu_);  // False for a slot out of range.
+
+  void Validate() const FERMATA_EXCLUDES(mu_);  // Walks the whole pool; for tests and audits.
+
+ private:
+  static constexpr uint32_t kHeld = 0xffffffffu;
+
+  const uint32_t capacity_;
+  mutable Mutex mu_;
+  // A stack in the first free_count_ places of an array that never changes its size.
+  std::vector<uint32_t> free_ FERMATA_GUARDED_BY(mu_);
+  std::vector<uint32_t> place_ FERMATA_GUARDED_BY(mu_);  // slot -> its place in free_, or kHeld
+  uint32_t free_count_ FERMATA_GUARDED_BY(mu_);
+};
+
+}  // namespace fermata
