@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Cache: jobs. A load first has all the slots it needs, group by group, then moves its blocks at
+// once; a park demotes. Each ends once.
+#include <algorithm>
+#include <cinttypes>
+
+#include "cache/cache.h"
+
+namespace fermata {
+
+Result<ObjectId> Cache::NewJob(JobKind kind, ObjectId sequence, std::shared_ptr<JobQueue> queue,
+                               uint64_t user_data) {
+  if (jobs_.full()) {
+    return ReasonF(StatusCode::kResourceExhausted, Reason::kQueueFull,
+                   "%u jobs in flight, as many as config.max_jobs", jobs_.size());
+  }
+  FERMATA_RETURN_IF_ERROR(queue->Reserve());
+  auto job = std::make_unique<Job>();
+  job->kind = kind;
+  job->sequence = sequence;
+  job->queue = std::move(queue);
+  job->user_data = user_data;
+  job->slots.resize(config_.groups.size());
+  Job* const raw = job.get();
+  raw->id = jobs_.Add(std::move(job));
+  return raw->id;
+}
+
+void Cache::EndJob(ObjectId id, uint64_t valid_tokens) {
+  const std::unique_ptr<Job> job = jobs_.Remove(id);
+  if (job->timer != 0) executor_->CancelTimer(job->timer);
+  Completion completion;
+  completion.status = job->status.code();
+  completion.reason = job->status.reason();
+  completion.user_data = job->user_data;
+  completion.job = make_job_handle_(id);
+  completion.items_total = job->items_total;
+  completion.items_ok = job->items_ok;
+  completion.valid_tokens = valid_tokens;
+  job->queue->Push(completion);
+  changed_.NotifyAll();
+}
+
+// -------------------------------------------------------------------------------------------------
+// load
+
+Status Cache::PlanLoad(Sequence* sequence, const LoadOptions& options, Job* plan) {
+  if (options.reserve_tokens > kMaxTokens) {
+    return ErrorF(StatusCode::kInvalidArgument,
+                  "reserve_tokens is %" PRIu64 ", want at most %" PRIu64, options.reserve_tokens,
+                  kMaxTokens);
+  }
+  plan->want_loads.assign(config_.groups.size(), 0);
+  plan->want_reserve.assign(config_.groups.size(), 0);
+  Status wait;
+  for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
+    const GroupTable& table = sequence->groups[g];
+    for (const TableEntry& entry : table.blocks) {
+      if (store_->at(entry.block, 0).presence == Presence::kAbsent) ++plan->want_loads[g];
+    }
+    const uint64_t block_tokens = config_.groups[g].block_tokens;
+    const uint64_t blocks = (options.reserve_tokens + block_tokens - 1) / block_tokens;
+    const uint64_t have = table.blocks.size() + table.reserved.size();
+    plan->want_reserve[g] = blocks > have ? blocks - have : 0;
+    const uint64_t need = plan->want_loads[g] + plan->want_reserve[g];
+    if (need == 0) continue;
+    // What could not fit beside the sequence's own blocks on an empty device never will; anything
+    // else is a matter of waiting until others let go.
+    const uint64_t own = have - plan->want_loads[g];
+    if (own + need > device_->slots(g)) {
+      return ReasonF(StatusCode::kResourceExhausted, Reason::kNoSpace,
+                     "group %u: want %" PRIu64 " device slots on top of %" PRIu64
+                     ", the device has %" PRIu64,
+                     g, need, own, device_->slots(g));
+    }
+    if (!mover_->CanMakeRoom(0, g, need)) {
+      wait = ReasonF(StatusCode::kUnavailable, Reason::kWouldBlock,
+                     "group %u: want %" PRIu64 " device slots, which others hold", g, need);
+    }
+  }
+  return wait;
+}
+
+Result<ObjectId> Cache::StartLoad(Sequence* sequence, const LoadOptions& options) {
+  Job plan;
+  FERMATA_RETURN_IF_ERROR(PlanLoad(sequence, options, &plan));
+  Result<ObjectId> id = NewJob(JobKind::kLoad, sequence->id, options.queue, options.user_data);
+  if (!id.ok()) return id;
+  Job* const job = jobs_.Find(*id);
+  job->want_loads = std::move(plan.want_loads);
+  job->want_reserve = std::move(plan.want_reserve);
+  sequence->state = SequenceState::kLoading;
+  sequence->job = *id;
+  if (options.deadline_ns != 0) {
+    job->timer = executor_->PostAt(options.deadline_ns, [this, job_id = *id] {
+      MutexLock lock(&mu_);
+      Job* const late = jobs_.Find(job_id);
+      if (late == nullptr) return;
+      late->timer = 0;
+      StopJob(late, Status(StatusCode::kDeadlineExceeded, "the job's deadline has passed"));
+    });
+  }
+  ContinueLoad(*id);
+  return id;
+}
+
+// Groups in order, so that two jobs never wait for each other; the books of each pool are all or
+// nothing.
+void Cache::ContinueLoad(ObjectId id) {
+  Job* job = jobs_.Find(id);
+  while (job != nullptr && job->next_group < config_.groups.size()) {
+    const GroupIndex g = job->next_group;
+    const uint64_t need = job->want_loads[g] + job->want_reserve[g];
+    if (need == 0) {
+      ++job->next_group;
+      continue;
+    }
+    job->launching = true;  // The answer may come within the call.
+    const uint64_t request =
+        mover_->Request(0, g, need, [this, id, g](Status status, std::vector<SlotId> slots) {
+          mu_.AssertHeld();
+          Job* const waiting = jobs_.Find(id);
+          FERMATA_CHECK(waiting != nullptr);
+          waiting->request = 0;
+          if (status.ok()) {
+            waiting->slots[g] = std::move(slots);
+            ++waiting->next_group;
+          } else {
+            if (waiting->status.ok()) waiting->status = std::move(status);
+            waiting->next_group = static_cast<GroupIndex>(config_.groups.size());
+          }
+          if (!waiting->launching) ContinueLoad(id);
+        });
+    job->launching = false;
+    if (job->next_group == g) {
+      job->request = request;
+      return;
+    }
+  }
+  if (job == nullptr) return;
+  if (job->status.ok()) {
+    LaunchLoads(id);
+  } else {
+    FinishLoad(id);
+  }
+}
+
+void Cache::LaunchLoads(ObjectId id) {
+  Job* const job = jobs_.Find(id);
+  Sequence* const sequence = sequences_.Find(job->sequence);
+  job->outstanding = 1;  // Ours, so that no item can end the job before all are under way.
+  for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
+    for (const TableEntry& entry : sequence->groups[g].blocks) {
+      const BlockId block = entry.block;
+      const Presence presence = store_->at(block, 0).presence;
+      if (presence == Presence::kResident) continue;
+      ++job->items_total;
+      ++job->outstanding;
+      auto done = [this, id](Status status) {
+        mu_.AssertHeld();
+        LoadItemDone(id, status);
+      };
+      if (presence == Presence::kIncoming) {
+        mover_->AwaitArrival(block, std::move(done));
+      } else if (store_->block(block).state != BlockState::kPublished || job->slots[g].empty()) {
+        done(ErrorF(StatusCode::kUnavailable, "a block of the sequence was erased"));
+      } else {
+        const SlotId slot = job->slots[g].back();
+        job->slots[g].pop_back();
+        mover_->Promote(block, slot, IoClass::kDemand, std::move(done));
+      }
+    }
+  }
+  LoadItemDone(id, Status());
+}
+
+void Cache::LoadItemDone(ObjectId id, const Status& status) {
+  Job* const job = jobs_.Find(id);
+  FERMATA_CHECK(job != nullptr && job->outstanding > 0);
+  if (!status.ok() && job->status.ok()) job->status = status;
+  // The launcher's own share is no item.
+  if (status.ok()) ++job->items_ok;
+  if (--job->outstanding == 0) {
+    --job->items_ok;
+    FinishLoad(id);
+  }
+}
+
+void Cache::FinishLoad(ObjectId id) {
+  Job* const job = jobs_.Find(id);
+  Sequence* const sequence = sequences_.Find(job->sequence);
+  const bool lost =
+      job->status.code() == StatusCode::kDataLoss || job->status.code() == StatusCode::kUnavailable;
+  for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
+    std::vector<SlotId>& slots = job->slots[g];
+    if (job->status.ok()) {
+      const size_t keep = std::min<size_t>(slots.size(), job->want_reserve[g]);
+      std::vector<SlotId>& reserved = sequence->groups[g].reserved;
+      reserved.insert(reserved.end(), slots.begin(),
+                      slots.begin() + static_cast<std::ptrdiff_t>(keep));
+      slots.erase(slots.begin(), slots.begin() + static_cast<std::ptrdiff_t>(keep));
+    }
+    if (!slots.empty()) store_->tier(0)->Release(g, slots);
+    slots.clear();
+  }
+  sequence->state = SequenceState::kRunning;
+  sequence->job = 0;
+  uint64_t valid = DeviceTokens(*sequence);
+  if (lost) {
+    valid = valid / joint_step_ * joint_step_;
+    CutSequence(sequence, valid);
+  }
+  const ObjectId sequence_id = sequence->id;
+  const bool released = sequence->released;
+  EndJob(id, valid);
+  if (released) {
+    EndSequence(sequence_id);
+  } else {
+    RoomMayHaveGrown();
+  }
+}
+
+Result<ObjectId> Cache::Load(ObjectId id, const LoadOptions& options) {
+  MutexLock lock(&mu_);
+  FERMATA_RETURN_IF_ERROR(OpenCheck());
+  Sequence* sequence = nullptr;
+  FERMATA_RETURN_IF_ERROR(FindSequence(id, &sequence));
+  if (sequence->state != SequenceState::kRunning) {
+    return ReasonF(
+        StatusCode::kFailedPrecondition, Reason::kState, "the sequence is %s, want running",
+        sequence->state == SequenceState::kLoading ? "loading already" : "parked (resume it)");
+  }
+  return StartLoad(sequence, options);
+}
+
+// ----------------------------------------------------------------------------------------- park
+// and resume
+
+// Which blocks of the sequence can be demoted now, and which have to be dropped to make them fit.
+Status Cache::PlanDemotions(const Sequence& sequence, ParkMode mode, std::vector<BlockId>* demote,
+                            std::vector<BlockId>* drop) {
+  for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
+    uint64_t room = 0;
+    for (TierIndex t = 1; t < tiers_.size(); ++t) {
+      if (!tiers_[t]->healthy() || !mover_->CanMakeRoom(t, g, 1)) continue;
+      room = tiers_[t]->free_slots(g) + mover_->Evictable(t, g) + store_->pool(t, g).leaving;
+      break;
+    }
+    std::vector<BlockId> ours;
+    for (const TableEntry& entry : sequence.groups[g].blocks) {
+      const BlockId id = entry.canonical;
+      if (id == BlockId::kNone || store_->block(id).state != BlockState::kPublished) continue;
+      if (id == entry.block && store_->block(id).refs == 1 && store_->Resident(id, 0))
+        ours.push_back(id);
+    }
+    if (mode == ParkMode::kKeep && ours.size() > room) {
+      return ReasonF(StatusCode::kResourceExhausted, Reason::kNoSpace,
+                     "group %u: want room for %zu blocks below the device, %" PRIu64 " can be had",
+                     g, ours.size(), room);
+    }
+    const size_t keep = std::min<size_t>(ours.size(), room);
+    demote->insert(demote->end(), ours.rbegin() + static_cast<std::ptrdiff_t>(ours.size() - keep),
+                   ours.rend());
+    drop->insert(drop->end(), ours.rbegin(),
+                 ours.rbegin() + static_cast<std::ptrdiff_t>(ours.size() - keep));
+  }
+  return Status();
+}
+
+Result<ObjectId> Cache::Park(ObjectId id, ParkMode mode, std::shared_ptr<JobQueue> queue,
+                             uint64_t user_data) {
+  MutexLock lock(&mu_);
+  FERMATA_RETURN_IF_ERROR(OpenCheck());
+  Sequence* sequence = nullptr;
+  FERMATA_RETURN_IF_ERROR(FindSequence(id, &sequence));
+  if (sequence->state != SequenceState::kRunning) {
+    return ReasonF(StatusCode::kFailedPrecondition, Reason::kState, "the sequence is not running");
+  }
+  std::vector<BlockId> demote;
+  std::vector<BlockId> drop;
+  ObjectId job_id = 0;
+  if (mode != ParkMode::kLazy) {
+    FERMATA_RETURN_IF_ERROR(PlanDemotions(*sequence, mode, &demote, &drop));
+    Result<ObjectId> made = NewJob(JobKind::kPark, id, std::move(queue), user_data);
+    if (!made.ok()) return made;
+    job_id = *made;
+  }
+  const uint64_t kept = PublishedTokens(*sequence) / joint_step_ * joint_step_;
+  for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
+    GroupTable& table = sequence->groups[g];
+    table.parked.clear();
+    for (size_t i = 0; i < kept / config_.groups[g].block_tokens; ++i) {
+      const BlockId block = table.blocks[i].canonical;
+      table.parked.push_back(RememberedBlock{block, store_->block(block).uid});
+    }
+  }
+  CutNames(sequence, kept);
+  LetGo(sequence);
+  for (GroupTable& table : sequence->groups) table.published = 0;
+  sequence->state = SequenceState::kParked;
+  if (job_id == 0) {
+    RoomMayHaveGrown();
+    return job_id;
+  }
+  for (const BlockId block : drop) {
+    if (store_->block(block).state == BlockState::kPublished && store_->SubtreeIdle(block)) {
+      store_->dropped += store_->Kill(block, nullptr);
+      ++store_->counters(0).evictions;
+    }
+  }
+  Job* const job = jobs_.Find(job_id);
+  job->items_total = static_cast<uint32_t>(demote.size() + drop.size());
+  job->outstanding = 1;
+  const auto item_done = [this, job_id, kept](bool kept_below, uint32_t item) {
+    mu_.AssertHeld();
+    Job* const parking = jobs_.Find(job_id);
+    if (kept_below) parking->items_ok += item;
+    if (--parking->outstanding == 0) EndJob(job_id, kept);
+  };
+  for (const BlockId block : demote) {
+    ++job->outstanding;
+    mover_->Demote(block, [item_done](bool kept_below) { item_done(kept_below, 1); });
+  }
+  item_done(true, 0);
+  RoomMayHaveGrown();
+  return job_id;
+}
+
+Result<ObjectId> Cache::Resume(ObjectId id, const LoadOptions& options) {
+  MutexLock lock(&mu_);
+  FERMATA_RETURN_IF_ERROR(OpenCheck());
+  Sequence* sequence = nullptr;
+  FERMATA_RETURN_IF_ERROR(FindSequence(id, &sequence));
+  if (sequence->state != SequenceState::kParked) {
+    return ReasonF(StatusCode::kFailedPrecondition, Reason::kState, "the sequence is not parked");
+  }
+  uint64_t tokens = sequence->tokens;
+  for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
+    uint64_t blocks = 0;
+    for (const RememberedBlock& r : sequence->groups[g].parked) {
+      if (!store_->IsAlive(r.block, r.uid) || store_->BestTier(r.block) < 0) break;
+      ++blocks;
+    }
+    tokens = std::min(tokens, blocks * config_.groups[g].block_tokens);
+  }
+  tokens = tokens / joint_step_ * joint_step_;
+  const Session* const session = sessions_.Find(sequence->session);
+  const SessionId serial = session == nullptr ? kNoSession : session->serial;
+  for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
+    GroupTable& table = sequence->groups[g];
+    for (size_t i = 0; i < tokens / config_.groups[g].block_tokens; ++i) {
+      const BlockId block = table.parked[i].block;
+      store_->Ref(block);
+      table.blocks.push_back(TableEntry{block, block});
+    }
+    table.published = table.blocks.size();
+  }
+  sequence->state = SequenceState::kRunning;
+  Result<ObjectId> job = StartLoad(sequence, options);
+  if (!job.ok()) {
+    LetGo(sequence);
+    for (GroupTable& table : sequence->groups) table.published = 0;
+    sequence->state = SequenceState::kParked;
+    return job;
+  }
+  for (GroupTable& table : sequence->groups) {
+    for (const TableEntry& entry : table.blocks) store_->Touch(entry.block, serial);
+    table.parked.clear();
+  }
+  CutNames(sequence, tokens);
+  resumed_tokens_ += tokens;
+  return job;
+}
+
+// -------------------------------------------------------------------------------------------------
+// ending
+
+void Cache::StopJob(Job* job, Status why) {
+  if (job->status.ok()) job->status = std::move(why);
+  job->cancelled = true;
+  if (job->kind == JobKind::kPark) return;  // Demotions run to their end: bytes are under way.
+  if (job->request != 0) {
+    mover_->CancelRequest(job->request);
+    job->request = 0;
+    FinishLoad(job->id);
+  }
+}
+
+Status Cache::CancelJob(ObjectId id) {
+  MutexLock lock(&mu_);
+  Job* const job = jobs_.Find(id);
+  if (job == nullptr) return ErrorF(StatusCode::kNotFound, "the job has ended");
+  StopJob(job, Status(StatusCode::kCancelled, "cancelled by the caller"));
+  return Status();
+}
+
+}  // namespace fermata

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Cache: arenas, a lost device, reset and erase.
+#include <algorithm>
+#include <cinttypes>
+
+#include "cache/cache.h"
+
+namespace fermata {
+
+// ------------------------------------------------------------------------------------------------
+// arenas
+
+Result<ObjectId> Cache::RegisterArena(GroupIndex group, std::span<const DeviceRegion> regions,
+                                      uint32_t slots) {
+  MutexLock lock(&mu_);
+  FERMATA_RETURN_IF_ERROR(OpenCheck());
+  FERMATA_RETURN_IF_ERROR(device_->RegisterArena(group, regions, slots));
+  return arenas_.Add(std::make_unique<GroupIndex>(group));
+}
+
+// Held by a sequence's table, its reserve, or a job that has slots for it.
+bool Cache::ArenaInUse(GroupIndex group) {
+  bool in_use = false;
+  sequences_.ForEach([&](ObjectId, const Sequence& sequence) {
+    mu_.AssertHeld();
+    const GroupTable& table = sequence.groups[group];
+    in_use |= !table.reserved.empty() || sequence.job != 0;
+    for (const TableEntry& entry : table.blocks)
+      in_use |= store_->at(entry.block, 0).presence != Presence::kAbsent;
+  });
+  return in_use;
+}
+
+// Forgets the device copies of a group that no transfer touches; a block without another copy goes
+// with what continues it. True when none is left.
+bool Cache::DropDeviceCopies(GroupIndex group) {
+  bool all = true;
+  for (uint32_t i = 0; i < store_->block_capacity(); ++i) {
+    const BlockId id{i};
+    if (store_->block(id).group != group || store_->block(id).state == BlockState::kFree) continue;
+    if (store_->at(id, 0).presence == Presence::kAbsent) continue;
+    if (store_->at(id, 0).io_pins != 0) {
+      all = false;
+      continue;
+    }
+    bool elsewhere = false;
+    for (TierIndex t = 1; t < tiers_.size(); ++t) elsewhere |= store_->Resident(id, t);
+    if (!elsewhere && store_->block(id).state == BlockState::kPublished)
+      store_->dropped += store_->Kill(id, nullptr);
+    // Kill leaves the slot to whoever refers to the block: a lease, which will find it dead.
+    const bool left = store_->block(id).state != BlockState::kFree &&
+                      store_->at(id, 0).presence != Presence::kAbsent;
+    if (left && store_->at(id, 0).io_pins == 0) store_->Remove(id, 0);
+  }
+  return all;
+}
+
+Status Cache::UnregisterArena(ObjectId id, uint64_t deadline_ns) {
+  GroupIndex group = 0;
+  {
+    MutexLock lock(&mu_);
+    FERMATA_RETURN_IF_ERROR(OpenCheck());
+    const GroupIndex* const arena = arenas_.Find(id);
+    if (arena == nullptr)
+      return ReasonF(StatusCode::kInvalidArgument, Reason::kBadHandle,
+                     "arena is no live handle of this cache");
+    group = *arena;
+    if (ArenaInUse(group)) {
+      return ReasonF(StatusCode::kFailedPrecondition, Reason::kInUse,
+                     "sequences hold slots of the arena of group %u", group);
+    }
+  }
+  if (deadline_ns == 0) deadline_ns = clock_->NowNs() + 5'000'000'000;
+  Status status;
+  const bool drained = DriveUntil(deadline_ns, [&] {
+    mu_.AssertHeld();
+    if (ArenaInUse(group)) {
+      status = ReasonF(StatusCode::kFailedPrecondition, Reason::kInUse,
+                       "sequences hold slots of the arena of group %u", group);
+      return true;
+    }
+    if (!DropDeviceCopies(group)) return false;
+    status = device_->UnregisterArena(group);
+    if (status.reason() == Reason::kInUse) return false;  // A copy has not been reported yet.
+    if (status.ok()) arenas_.Remove(id);
+    return true;
+  });
+  if (!drained)
+    return ErrorF(StatusCode::kDeadlineExceeded,
+                  "copies of the arena of group %u are still in flight", group);
+  return status;
+}
+
+Status Cache::DeviceLost() {
+  MutexLock lock(&mu_);
+  FERMATA_RETURN_IF_ERROR(OpenCheck());
+  // Whoever holds a slot keeps it, as a private block of void contents; the published block stays
+  // if it lies elsewhere too.
+  absl::flat_hash_map<uint32_t, BlockId> twins;
+  const auto twin_of = [&](BlockId id) {
+    mu_.AssertHeld();
+    const auto [it, fresh] = twins.try_emplace(Raw(id), BlockId::kNone);
+    if (fresh) it->second = store_->DetachDeviceSlot(id);
+    return it->second;
+  };
+  sequences_.ForEach([&](ObjectId, Sequence& sequence) {
+    mu_.AssertHeld();
+    for (GroupTable& table : sequence.groups) {
+      for (TableEntry& entry : table.blocks) {
+        const BlockId id = entry.block;
+        const bool detach =
+            twins.contains(Raw(id)) || (store_->block(id).state == BlockState::kPublished &&
+                                        store_->Resident(id, 0) && store_->at(id, 0).io_pins == 0);
+        if (!detach) continue;
+        const BlockId twin = twin_of(id);
+        store_->Ref(twin);
+        if (entry.canonical != BlockId::kNone && entry.canonical != id)
+          store_->Unref(entry.canonical);
+        entry = TableEntry{twin, BlockId::kNone};
+        store_->Unref(id);
+      }
+      for (TableEntry& entry : table.blocks) {
+        if (entry.canonical != BlockId::kNone && entry.canonical != entry.block) {
+          store_->Unref(entry.canonical);
+          entry.canonical = BlockId::kNone;
+        }
+      }
+      if (!table.blocks.empty()) sequence.frozen = true;
+      table.published = 0;
+    }
+    if (sequence.state != SequenceState::kParked) sequence.marked = 0;
+    for (PendingMark& mark : sequence.pending_marks) mark.tokens = 0;
+  });
+  // What is published and has no copy left, or lies only on the device, goes; a copy in flight
+  // makes its block go too, since nobody can say which half of it is from before.
+  for (uint32_t i = 0; i < store_->block_capacity(); ++i) {
+    const BlockId id{i};
+    if (store_->block(id).state != BlockState::kPublished) continue;
+    bool elsewhere = false;
+    for (TierIndex t = 1; t < tiers_.size(); ++t) elsewhere |= store_->Resident(id, t);
+    if (store_->at(id, 0).presence == Presence::kIncoming && elsewhere) {
+      store_->VoidIncoming(id, 0);  // The copy it comes from is good.
+      continue;
+    }
+    const bool touched = store_->at(id, 0).io_pins != 0;
+    if (elsewhere && !touched) {
+      if (store_->at(id, 0).presence != Presence::kAbsent) store_->Remove(id, 0);
+    } else if (!elsewhere || touched) {
+      store_->lost += store_->Kill(id, nullptr);
+    }
+  }
+  RoomMayHaveGrown();
+  return Status();
+}
+
+// ------------------------------------------------------------------------------------------ reset,
+// erase
+
+// A new number is the space's new epoch: records of the old one are never accepted again.
+void Cache::Renumber(SpaceState* space) { space->number = next_space_number_++; }
+
+Status Cache::MakeDurable() {
+  std::vector<SpaceRecord> records;
+  {
+    MutexLock lock(&mu_);
+    for (const auto& space : space_states_)
+      records.push_back(SpaceRecord{space->number, space->identity});
+  }
+  return RunOnExecutor([this, records] {
+    Status first;
+    for (const std::unique_ptr<Tier>& tier : tiers_) {
+      if (!tier->has(kTierDurable)) continue;
+      for (const SpaceRecord& record : records) {
+        Status status = tier->PutSpace(record, /*sync=*/true);
+        if (first.ok()) first = std::move(status);
+      }
+    }
+    return first;
+  });
+}
+
+Result<std::vector<uint64_t>> Cache::Reset(ResetScope scope, ObjectId target) {
+  std::vector<uint64_t> per_tier(tiers_.size());
+  std::vector<uint32_t> old_numbers;
+  {
+    MutexLock lock(&mu_);
+    FERMATA_RETURN_IF_ERROR(OpenCheck());
+    SpaceState* space = nullptr;
+    SessionId serial = kNoSession;
+    if (scope == ResetScope::kSpace) {
+      const SpaceHandle* const handle = spaces_.Find(target);
+      if (handle == nullptr)
+        return ReasonF(StatusCode::kInvalidArgument, Reason::kBadHandle, "target is no live space");
+      space = handle->space;
+    } else if (scope == ResetScope::kSession) {
+      const Session* const session = sessions_.Find(target);
+      if (session == nullptr)
+        return ReasonF(StatusCode::kInvalidArgument, Reason::kBadHandle,
+                       "target is no live session");
+      serial = session->serial;
+    }
+    for (uint32_t i = 0; i < store_->block_capacity(); ++i) {
+      const BlockId id{i};
+      const Block& block = store_->block(id);
+      if (block.state != BlockState::kPublished) continue;
+      if (space != nullptr && block.space != space->number) continue;
+      if (scope == ResetScope::kSession && store_->owner(id) != serial) continue;
+      store_->Kill(id, &per_tier);
+    }
+    sequences_.ForEach([&](ObjectId, Sequence& sequence) {
+      const bool empty = sequence.tokens == 0;
+      const bool mine = scope == ResetScope::kAll ||
+                        (scope == ResetScope::kSpace && sequence.space == space) ||
+                        (scope == ResetScope::kSession && sequence.session == target);
+      if (mine && !empty) sequence.frozen = true;
+    });
+    if (scope != ResetScope::kSession) {
+      for (const auto& state : space_states_) {
+        if (space != nullptr && state.get() != space) continue;
+        old_numbers.push_back(state->number);
+        Renumber(state.get());
+      }
+    }
+    RoomMayHaveGrown();
+  }
+  // New epochs first, then the old ones go: a crash between the two leaves both, and the higher
+  // number counts.
+  FERMATA_RETURN_IF_ERROR(MakeDurable());
+  FERMATA_RETURN_IF_ERROR(RunOnExecutor([this, old_numbers] {
+    for (const std::unique_ptr<Tier>& tier : tiers_) {
+      for (const uint32_t number : old_numbers) (void)tier->DropSpace(number, /*sync=*/false);
+    }
+    return Status();
+  }));
+  return per_tier;
+}
+
+Result<uint64_t> Cache::Erase(ObjectId space_id, const LookupRequest& request,
+                              uint64_t from_token) {
+  uint64_t killed = 0;
+  {
+    MutexLock lock(&mu_);
+    FERMATA_RETURN_IF_ERROR(OpenCheck());
+    const SpaceHandle* const handle = spaces_.Find(space_id);
+    if (handle == nullptr)
+      return ReasonF(StatusCode::kInvalidArgument, Reason::kBadHandle,
+                     "space is no live handle of this cache");
+    NamedPrefix prefix;
+    FERMATA_RETURN_IF_ERROR(CheckName(*handle->space, request, &prefix));
+    FoundPrefix found;
+    FindPrefix(*handle->space, prefix, kMaxTokens, &found);
+    for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
+      const uint64_t block_tokens = config_.groups[g].block_tokens;
+      const uint64_t first = (from_token + block_tokens - 1) / block_tokens;
+      if (first < found.blocks[g].size()) killed += store_->Kill(found.blocks[g][first], nullptr);
+    }
+    RoomMayHaveGrown();
+  }
+  if (killed > 0) FERMATA_RETURN_IF_ERROR(MakeDurable());
+  return killed;
+}
+
+}  // namespace fermata

@@ -1,0 +1,504 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Slot requests, victims, demotions and promotions. The transfers themselves are in
+// mover_transfer.cc.
+#include "cache/mover.h"
+
+#include <algorithm>
+#include <cinttypes>
+
+namespace fermata {
+
+Mover::Mover(BlockStore* store, StagingPool* staging, std::function<void()> kick)
+    : store_(store),
+      staging_(staging),
+      kick_(std::move(kick)),
+      states_(static_cast<size_t>(store->tier_count()) * store->group_count()),
+      outbox_(store->tier_count()) {}
+
+Mover::~Mover() = default;
+
+// ---------------------------------------------------------------------------------------- slot
+// requests
+
+uint64_t Mover::Evictable(TierIndex tier, GroupIndex group) const {
+  return store_->pool(tier, group).unpinned;
+}
+
+bool Mover::CanMakeRoom(TierIndex tier, GroupIndex group, uint64_t need) const {
+  const uint64_t can_be_had =
+      store_->tier(tier)->free_slots(group) + Evictable(tier, group) + Leaving(tier, group);
+  return can_be_had >= state(tier, group).waiting + need;
+}
+
+uint64_t Mover::Collected(TierIndex tier, GroupIndex group) const {
+  uint64_t slots = 0;
+  for (const SlotRequest& request : state(tier, group).requests) slots += request.slots.size();
+  return slots;
+}
+
+uint64_t Mover::Request(TierIndex tier, GroupIndex group, uint64_t need, Granted done) {
+  SlotRequest request;
+  request.id = next_request_++;
+  request.need = need;
+  request.slots.reserve(need);
+  request.done = std::move(done);
+  const uint64_t id = request.id;
+  PoolState& pool = state(tier, group);
+  pool.waiting += need;
+  pool.requests.push_back(std::move(request));
+  Pump();
+  return id;
+}
+
+// Takes a request out of its queue; an error gives its slots back.
+void Mover::EndRequest(TierIndex tier, GroupIndex group, std::list<SlotRequest>::iterator it,
+                       const Status& status) {
+  PoolState& pool = state(tier, group);
+  SlotRequest ended = std::move(*it);
+  pool.requests.erase(it);
+  pool.waiting -= ended.need - ended.slots.size();
+  if (!status.ok()) {
+    store_->tier(tier)->Release(group, ended.slots);
+    ended.slots.clear();
+  }
+  if (ended.done) ended.done(status, std::move(ended.slots));
+}
+
+void Mover::CancelRequest(uint64_t id) {
+  for (TierIndex t = 0; t < store_->tier_count(); ++t) {
+    for (GroupIndex g = 0; g < store_->group_count(); ++g) {
+      std::list<SlotRequest>& requests = state(t, g).requests;
+      const auto it = std::find_if(requests.begin(), requests.end(),
+                                   [id](const SlotRequest& r) { return r.id == id; });
+      if (it == requests.end()) continue;
+      it->done = nullptr;
+      EndRequest(t, g, it, Status(StatusCode::kCancelled, "cancelled"));
+      Pump();
+      return;
+    }
+  }
+}
+
+void Mover::FailRequests(const Status& status) {
+  for (TierIndex t = 0; t < store_->tier_count(); ++t) {
+    for (GroupIndex g = 0; g < store_->group_count(); ++g) {
+      while (!state(t, g).requests.empty()) EndRequest(t, g, state(t, g).requests.begin(), status);
+    }
+  }
+}
+
+std::vector<uint64_t> Mover::HeldSlots() const {
+  std::vector<uint64_t> held(states_.size());
+  for (size_t i = 0; i < states_.size(); ++i) {
+    for (const SlotRequest& request : states_[i].requests) held[i] += request.slots.size();
+  }
+  return held;
+}
+
+void Mover::Pump() {
+  // Callbacks of requests may free or want slots: they only note that, and the outermost call goes
+  // round again.
+  if (pumping_) {
+    pump_again_ = true;
+    return;
+  }
+  pumping_ = true;
+  do {
+    pump_again_ = false;
+    for (TierIndex t = 0; t < store_->tier_count(); ++t) {
+      for (GroupIndex g = 0; g < store_->group_count(); ++g) {
+        if (!state(t, g).requests.empty()) ServePool(t, g);
+      }
+    }
+  } while (pump_again_);
+  pumping_ = false;
+}
+
+void Mover::ServePool(TierIndex t, GroupIndex g) {
+  PoolState& pool = state(t, g);
+  Tier* const tier = store_->tier(t);
+  while (!pool.requests.empty()) {
+    SlotRequest& front = pool.requests.front();
+    const uint64_t take = std::min<uint64_t>(front.need - front.slots.size(), tier->free_slots(g));
+    if (take > 0) {
+      const size_t before = front.slots.size();
+      front.slots.resize(before + take);
+      const Status acquired = tier->Acquire(g, std::span(front.slots).subspan(before));
+      FERMATA_CHECK(acquired.ok());  // Only the lock's holder acquires.
+      pool.waiting -= take;
+    }
+    if (front.slots.size() == front.need) {
+      EndRequest(t, g, pool.requests.begin(), Status());
+      pump_again_ = true;
+      continue;
+    }
+    // Victims for everybody who waits, so that their transfers overlap; the slots still go to the
+    // first.
+    if (Leaving(t, g) < pool.waiting && EvictOne(t, g)) continue;
+    if (Leaving(t, g) > 0 || transfers_in_flight_ > 0)
+      return;  // What is under way ends in another Pump.
+    EndRequest(
+        t, g, pool.requests.begin(),
+        ReasonF(StatusCode::kResourceExhausted, Reason::kNoSpace,
+                "tier %s group %u: want %" PRIu64 " slots, %zu of %" PRIu64 " can be had",
+                tier->info().name.c_str(), g, front.need, front.slots.size(), tier->slots(g)));
+    pump_again_ = true;
+  }
+}
+
+Status Mover::AcquireNow(GroupIndex group, uint64_t need, std::vector<SlotId>* out) {
+  if (need == 0) return Status();
+  Tier* const device = store_->tier(0);
+  PoolState& pool = state(0, group);
+  while (pool.requests.empty() && device->free_slots(group) < need) {
+    const Victim victim = store_->pool(0, group).policy->NextVictim();
+    if (victim.block == BlockId::kNone || !VictimGoesAtOnce(victim.block, 0) || !EvictOne(0, group))
+      break;
+  }
+  if (pool.requests.empty() && device->free_slots(group) >= need) {
+    const size_t before = out->size();
+    out->resize(before + need);
+    return device->Acquire(group, std::span(*out).subspan(before));
+  }
+  const uint64_t can_be_had =
+      device->free_slots(group) + Evictable(0, group) + Leaving(0, group) + Collected(0, group);
+  if (can_be_had < need) {
+    return ReasonF(StatusCode::kResourceExhausted, Reason::kNoSpace,
+                   "group %u: want %" PRIu64 " device slots, %" PRIu64 " of %" PRIu64 " can be had",
+                   group, need, can_be_had, device->slots(group));
+  }
+  if (!pool.room_wanted && CanMakeRoom(0, group, need)) {
+    pool.room_wanted = true;
+    Request(0, group, need, [this, group](Status status, std::vector<SlotId> slots) {
+      // Nobody's slots: whoever retries first takes them.
+      if (status.ok()) store_->tier(0)->Release(group, slots);
+      state(0, group).room_wanted = false;
+    });
+  }
+  return ReasonF(StatusCode::kUnavailable, Reason::kWouldBlock,
+                 "group %u: room for %" PRIu64 " blocks is being made", group, need);
+}
+
+void Mover::KeepFree(GroupIndex group, uint64_t want_free) {
+  while (store_->tier(0)->free_slots(group) + Leaving(0, group) <
+         want_free + state(0, group).waiting) {
+    if (!EvictOne(0, group)) return;
+  }
+}
+
+// ----------------------------------------------------------------------------------------------
+// victims
+
+int Mover::DemotionTarget(BlockId block, TierIndex from) const {
+  for (TierIndex t = static_cast<TierIndex>(from + 1); t < store_->tier_count(); ++t) {
+    if (!store_->tier(t)->healthy()) continue;
+    if (store_->at(block, t).presence != Presence::kAbsent) return t;
+    if (CanMakeRoom(t, store_->block(block).group, 1)) return t;
+  }
+  return -1;
+}
+
+bool Mover::VictimGoesAtOnce(BlockId block, TierIndex tier) const {
+  const int target = DemotionTarget(block, tier);
+  return target < 0 || store_->Resident(block, static_cast<TierIndex>(target));
+}
+
+bool Mover::Drop(BlockId block, TierIndex tier) {
+  for (TierIndex t = 0; t < store_->tier_count(); ++t) {
+    if (t != tier && store_->Resident(block, t)) {
+      store_->Remove(block, tier);
+      ++store_->counters(tier).evictions;
+      return true;
+    }
+  }
+  if (!store_->SubtreeIdle(block)) return false;
+  store_->dropped += store_->Kill(block, nullptr);
+  ++store_->counters(tier).evictions;
+  return true;
+}
+
+bool Mover::EvictOne(TierIndex tier, GroupIndex group) {
+  const BlockId block = store_->pool(tier, group).policy->NextVictim().block;
+  if (block == BlockId::kNone) return false;
+  const int target = DemotionTarget(block, tier);
+  if (target < 0) return Drop(block, tier);
+  const TierIndex to = static_cast<TierIndex>(target);
+  switch (store_->at(block, to).presence) {
+    case Presence::kResident:
+      return Drop(block, tier);
+    case Presence::kIncoming:  // On its way there for another reason; settled when it arrives.
+      store_->SetLeaving(block, tier, true);
+      return true;
+    case Presence::kAbsent:
+      break;
+  }
+  return StartDemotion(block, tier, to, nullptr) || Drop(block, tier);
+}
+
+void Mover::Demote(BlockId block, std::function<void(bool)> done) {
+  const int target = DemotionTarget(block, 0);
+  if (target < 0) {
+    Drop(block, 0);
+    done(false);
+    return;
+  }
+  const TierIndex to = static_cast<TierIndex>(target);
+  const uint64_t uid = store_->block(block).uid;
+  if (store_->Resident(block, to)) {
+    Drop(block, 0);
+    done(true);
+    return;
+  }
+  auto finish = [this, block, uid, to, done] {
+    done(store_->IsAlive(block, uid) && store_->Resident(block, to));
+  };
+  if (store_->at(block, to).presence == Presence::kIncoming) {
+    // A relative's demotion takes it along; it leaves when it has arrived.
+    store_->SetLeaving(block, 0, true);
+    settled_[Raw(block)].push_back(std::move(finish));
+  } else if (!StartDemotion(block, 0, to, finish)) {
+    Drop(block, 0);
+    finish();
+  }
+}
+
+// -------------------------------------------------------------------------------------------
+// demotions
+
+bool Mover::StartDemotion(BlockId block, TierIndex from, TierIndex to, std::function<void()> done) {
+  const GroupIndex group = store_->block(block).group;
+  std::vector<BlockId> path{block};
+  BlockId anchor = store_->block(block).parent;
+  if (store_->tier(to)->has(kTierDurable)) {
+    while (anchor != BlockId::kNone && store_->at(anchor, to).presence == Presence::kAbsent) {
+      path.push_back(anchor);
+      anchor = store_->block(anchor).parent;
+    }
+  } else {
+    anchor = BlockId::kNone;
+  }
+  if (!CanMakeRoom(to, group, path.size())) return false;
+  std::reverse(path.begin(), path.end());
+  auto batch = std::make_shared<Batch>();
+  batch->to = to;
+  batch->done = std::move(done);
+  std::vector<Outgoing> items;
+  for (const BlockId id : path) {
+    const int source = id == block ? from : store_->BestTier(id);
+    if (source < 0) return false;  // Nothing was pinned yet.
+    items.push_back(Outgoing{id, static_cast<TierIndex>(source), false, Status(), batch});
+  }
+  batch->outstanding = items.size();
+  for (const Outgoing& item : items) store_->IoPin(item.block, item.source);
+  if (anchor != BlockId::kNone) {
+    store_->IoPin(anchor, to);
+    batch->pinned_below.push_back(anchor);
+  }
+  store_->SetLeaving(block, from, true);
+  const uint64_t need = items.size();
+  Request(to, group, need,
+          [this, to, items = std::move(items)](Status status, std::vector<SlotId> slots) {
+            if (status.ok()) {
+              LaunchDemotion(items, std::move(slots), to);
+            } else {
+              AbandonDemotion(items);
+            }
+          });
+  return true;
+}
+
+void Mover::LaunchDemotion(std::vector<Outgoing> items, std::vector<SlotId> slots, TierIndex to) {
+  for (size_t i = 0; i < items.size(); ++i) {
+    outgoing_.push_back(std::move(items[i]));
+    Outgoing* const item = &outgoing_.back();
+    const BlockId block = item->block;
+    const bool alive = store_->block(block).state == BlockState::kPublished;
+    if (alive) {
+      store_->IoPin(block, to);
+      item->batch->pinned_below.push_back(block);
+    }
+    if (!alive || store_->at(block, to).presence != Presence::kAbsent) {
+      // Killed meanwhile, or brought there by the demotion of a relative.
+      store_->tier(to)->Release(store_->block(block).group, std::span(&slots[i], 1));
+      unsettled_.push_back(item);
+      continue;
+    }
+    store_->BeginIncoming(block, to, slots[i]);
+    item->carries = true;
+    Transfer transfer;
+    transfer.block = block;
+    transfer.from = item->source;
+    transfer.to = to;
+    transfer.io_class = IoClass::kWriteBack;
+    transfer.done = [this, item](Status status) {
+      item->status = std::move(status);
+      unsettled_.push_back(item);
+      SettleOutgoing();
+    };
+    StartTransfer(std::move(transfer));
+  }
+  SettleOutgoing();
+}
+
+// No slot was to be had after all: the victim is dropped if it may, its ancestors stay where they
+// are.
+void Mover::AbandonDemotion(const std::vector<Outgoing>& items) {
+  for (const Outgoing& item : items) {
+    const BlockId block = item.block;
+    const uint64_t uid = store_->block(block).uid;
+    store_->IoUnpin(block, item.source);
+    if (store_->IsAlive(block, uid)) ResolveLeaving(block);
+    EndBatchItem(item.batch);
+  }
+}
+
+void Mover::EndBatchItem(const std::shared_ptr<Batch>& batch) {
+  if (--batch->outstanding != 0) return;
+  for (const BlockId block : batch->pinned_below) store_->IoUnpin(block, batch->to);
+  batch->pinned_below.clear();
+  if (batch->done) batch->done();
+}
+
+void Mover::SettleOutgoing() {
+  bool progress = true;
+  while (progress) {
+    progress = false;
+    for (auto it = unsettled_.begin(); it != unsettled_.end();) {
+      if (TrySettle(**it)) {
+        Outgoing* const settled = *it;
+        it = unsettled_.erase(it);
+        const std::shared_ptr<Batch> batch = settled->batch;
+        outgoing_.remove_if([settled](const Outgoing& o) { return &o == settled; });
+        EndBatchItem(batch);
+        progress = true;
+        break;  // done callbacks may have changed the list
+      }
+      ++it;
+    }
+  }
+}
+
+// A block is on a durable tier only if its parent is: so it settles after its parent has.
+bool Mover::TrySettle(const Outgoing& item) {
+  const TierIndex to = item.batch->to;
+  const BlockId block = item.block;
+  const bool alive = store_->block(block).state == BlockState::kPublished;
+  if (alive && !item.carries && store_->at(block, to).presence == Presence::kIncoming) return false;
+  if (alive && item.carries) {
+    const BlockId parent = store_->block(block).parent;
+    bool good = item.status.ok();
+    if (good && store_->tier(to)->has(kTierDurable) && parent != BlockId::kNone) {
+      if (store_->at(parent, to).presence == Presence::kIncoming) return false;
+      good = store_->Resident(parent, to);
+    }
+    if (good) {
+      store_->FinishIncoming(block, to);
+    } else {
+      std::erase(item.batch->pinned_below, block);
+      store_->AbortIncoming(block, to);
+    }
+  }
+  const uint64_t uid = store_->block(block).uid;
+  std::vector<std::function<void()>> waiting;
+  if (const auto it = settled_.find(Raw(block)); item.carries && it != settled_.end()) {
+    waiting = std::move(it->second);
+    settled_.erase(it);
+  }
+  store_->IoUnpin(block, item.source);
+  if (store_->IsAlive(block, uid)) ResolveLeaving(block);
+  for (const std::function<void()>& done : waiting) done();
+  return true;
+}
+
+// The demotion that made the block leave has ended: it goes if it still may and a copy is below; if
+// none is, it is dropped.
+void Mover::ResolveLeaving(BlockId block) {
+  for (TierIndex t = 0; t < store_->tier_count(); ++t) {
+    if (!store_->at(block, t).leaving) continue;
+    bool below = false;
+    bool coming = false;
+    for (TierIndex l = static_cast<TierIndex>(t + 1); l < store_->tier_count(); ++l) {
+      below |= store_->Resident(block, l);
+      coming |= store_->at(block, l).presence == Presence::kIncoming;
+    }
+    if (coming && !below) continue;
+    store_->SetLeaving(block, t, false);
+    const Residency& here = store_->at(block, t);
+    if (here.children != 0 || here.io_pins != 0 || !here.told_unpinned)
+      continue;  // Somebody uses it again.
+    const bool dropped = Drop(block, t);
+    if (dropped && !below) return;  // The block is gone.
+  }
+}
+
+// -------------------------------------------------------------------------------------------
+// promotions
+
+void Mover::Promote(BlockId block, SlotId device_slot, IoClass io_class,
+                    std::function<void(Status)> done) {
+  const int source = store_->BestTier(block);
+  arrivals_[Raw(block)].push_back(std::move(done));
+  store_->BeginIncoming(block, 0, device_slot);
+  store_->IoPin(block, 0);
+  if (source < 0) {
+    FinishPromotion(
+        block, 0xff,
+        ReasonF(StatusCode::kUnavailable, Reason::kTierSick, "no healthy tier has the block"));
+    return;
+  }
+  store_->IoPin(block, static_cast<TierIndex>(source));
+  Transfer transfer;
+  transfer.block = block;
+  transfer.from = static_cast<TierIndex>(source);
+  transfer.to = 0;
+  transfer.io_class = io_class;
+  transfer.done = [this, block, source](Status status) {
+    FinishPromotion(block, static_cast<TierIndex>(source), std::move(status));
+  };
+  StartTransfer(std::move(transfer));
+}
+
+void Mover::AwaitArrival(BlockId block, std::function<void(Status)> done) {
+  FERMATA_CHECK(store_->at(block, 0).presence == Presence::kIncoming);
+  arrivals_[Raw(block)].push_back(std::move(done));
+}
+
+void Mover::FinishPromotion(BlockId block, TierIndex source, Status status) {
+  std::vector<std::function<void(Status)>> waiting;
+  const auto it = arrivals_.find(Raw(block));
+  if (it != arrivals_.end()) {
+    waiting = std::move(it->second);
+    arrivals_.erase(it);
+  }
+  // Held across the bookkeeping, so that the id stays this block's until everyone has been told.
+  store_->Ref(block);
+  const bool was_voided = store_->at(block, 0).voided;
+  if (was_voided && status.ok())
+    status = ErrorF(StatusCode::kUnavailable, "the device was lost while the block was copied");
+  if (status.ok()) {
+    store_->FinishIncoming(block, 0);
+    store_->IoUnpin(block, 0);
+  } else {
+    store_->AbortIncoming(block, 0);
+    // What could not be read back is given up; what a lost device swallowed is still where it came
+    // from.
+    if (!was_voided && store_->block(block).state == BlockState::kPublished)
+      store_->lost += store_->Kill(block, nullptr);
+  }
+  if (source != 0xff) {
+    store_->IoUnpin(block, source);
+    // Memory below the device holds a block once; a durable tier keeps its clean copy until the
+    // room is needed.
+    const bool published = store_->block(block).state == BlockState::kPublished;
+    if (published && status.ok() && !store_->tier(source)->has(kTierDurable) &&
+        store_->Resident(block, source) && store_->at(block, source).io_pins == 0 &&
+        !store_->at(block, source).leaving) {
+      store_->Remove(block, source);
+    }
+  }
+  for (const auto& done : waiting) done(status);
+  store_->Unref(block);
+}
+
+}  // namespace fermata

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The objects a cache hands out by id: spaces, sequences, leases, sessions, jobs. Plain data,
+// changed only by Cache's methods under its lock.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cache/block_store.h"
+#include "cache/identity.h"
+#include "cache/job_queue.h"
+#include "cache/object_table.h"
+
+namespace fermata {
+
+// One identity. Lives as long as the cache: handles and recovered blocks share it.
+struct SpaceState {
+  uint32_t number = 0;  // durable; a reset gives a new one
+  std::string identity;
+  KeyMode key_mode = KeyMode::kTokens;
+  Hash128 seed;        // where its chains begin
+  uint32_t users = 0;  // sequences and leases
+};
+
+struct SpaceHandle {
+  SpaceState* space = nullptr;
+};
+
+// A block remembered without a reference: valid while BlockStore::IsAlive(block, uid).
+struct RememberedBlock {
+  BlockId block = BlockId::kNone;
+  uint64_t uid = 0;
+};
+
+struct TableEntry {
+  BlockId block = BlockId::kNone;      // whose device slot the sequence uses
+  BlockId canonical = BlockId::kNone;  // the published block of this identity, if any; == block
+                                       // unless this is a duplicate
+};
+
+struct GroupTable {
+  std::vector<TableEntry> blocks;
+  uint64_t published = 0;  // leading blocks with a canonical one
+  std::vector<SlotId> reserved;
+  std::vector<RememberedBlock> parked;
+};
+
+enum class SequenceState : uint8_t { kRunning = 1, kLoading = 2, kParked = 3 };
+
+struct PendingMark {
+  uint64_t tokens = 0;
+  void* event = nullptr;
+};
+
+struct Sequence {
+  ObjectId id = 0;
+  SpaceState* space = nullptr;
+  ObjectId session = 0;
+  SequenceState state = SequenceState::kRunning;
+  bool no_store = false;
+  bool frozen = false;    // publishes nothing any more (reset, device lost)
+  bool released = false;  // goes when its job ends
+  std::vector<ExtraPart> extras;
+  uint64_t tokens = 0;
+  uint64_t marked = 0;
+  std::vector<uint32_t> token_ids;  // KeyMode::kTokens
+  std::vector<std::byte> keys;      // KeyMode::kBlocks
+  uint32_t key_bytes = 0;
+  std::vector<Hash128> chain;  // value at the end of each named unit
+  std::vector<GroupTable> groups;
+  std::vector<PendingMark> pending_marks;
+  ObjectId job = 0;
+};
+
+struct Lease {
+  SpaceState* space = nullptr;
+  ObjectId session = 0;
+  std::vector<std::vector<BlockId>> blocks;  // per group
+  uint64_t tokens = 0;
+  uint64_t query_tokens = 0;
+  uint64_t deadline_ns = 0;
+  uint64_t timer = 0;
+  bool expired = false;  // holds nothing any more
+  // The name of the prefix, for the sequence that takes it.
+  std::vector<uint32_t> token_ids;
+  std::vector<std::byte> keys;
+  uint32_t key_bytes = 0;
+  std::vector<ExtraPart> extras;
+  std::vector<Hash128> chain;
+};
+
+struct Session {
+  SessionId serial = 0;
+  ObjectId parent = 0;
+  uint32_t priority = 0;
+  std::vector<std::vector<RememberedBlock>> path;  // per group: the blocks of its latest prompt
+  ObjectId path_sequence = 0;
+};
+
+enum class JobKind : uint8_t { kLoad, kPark };
+
+struct Job {
+  ObjectId id = 0;
+  JobKind kind = JobKind::kLoad;
+  ObjectId sequence = 0;
+  std::shared_ptr<JobQueue> queue;
+  uint64_t user_data = 0;
+  uint64_t timer = 0;
+  Status status;  // the first thing that went wrong
+  bool cancelled = false;
+  // Load: slots first, group by group, then all transfers at once.
+  GroupIndex next_group = 0;
+  uint64_t request = 0;
+  std::vector<uint64_t> want_loads;    // per group: blocks to bring in
+  std::vector<uint64_t> want_reserve;  // per group: slots to hold
+  std::vector<std::vector<SlotId>> slots;
+  uint64_t outstanding = 0;
+  bool launching = false;
+  uint32_t items_total = 0;
+  uint32_t items_ok = 0;
+};
+
+}  // namespace fermata

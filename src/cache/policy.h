@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// EvictionPolicy: in what order blocks leave one pool (one group of one tier instance). The core
+// reports events and takes victims one by one; the policy keeps an order and nothing else. It does
+// not decide what may go: the core does, by reporting leaf and pin state, and it guarantees that no
+// ancestor goes before a descendant in the same pool.
+//
+// A block is a candidate while it is a leaf of the pool (no resident child) and not pinned.
+// NextVictim must return a candidate or kNone. Events about a block come only between OnInserted
+// and OnRemoved of this pool.
+//
+// Threads: all calls under the cache's lock; must not block, do I/O, or call out.
+// Cost: every event and NextVictim amortised O(1) or O(log sessions); no scan.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/ids.h"
+#include "base/status.h"
+
+namespace fermata {
+
+using SessionId = uint32_t;  // dense index of a live session; kNoSession = nobody's
+constexpr SessionId kNoSession = 0xffffffffu;
+
+enum class VictimReason : uint8_t { kRecency, kSuperseded, kSessionEnded, kValue };
+
+struct Victim {
+  BlockId block = BlockId::kNone;  // kNone: no candidate
+  VictimReason reason = VictimReason::kRecency;
+};
+
+enum class TurnKind : uint8_t { kUnknown = 0, kTool = 1, kHuman = 2, kFinal = 3 };
+
+struct TurnEnd {
+  TurnKind kind = TurnKind::kUnknown;
+  std::string_view tool;
+  uint64_t expected_ns = 0;
+  uint64_t due_ns = 0;
+  uint32_t confidence_ppm = 0;
+  uint32_t priority = 0;
+};
+
+// What a policy may ask about a block. Implemented by the core.
+class BlockView {
+ public:
+  virtual ~BlockView() = default;
+  virtual uint32_t depth(BlockId block) const = 0;  // index in its prefix
+  virtual BlockId parent(BlockId block) const = 0;  // kNone at the root
+  virtual SessionId owner(
+      BlockId block) const = 0;  // the only session that ever used it, else kNoSession
+  virtual bool superseded(BlockId block) const = 0;
+  virtual Hash128 key(BlockId block) const = 0;
+};
+
+class EvictionPolicy {
+ public:
+  virtual ~EvictionPolicy() = default;
+
+  virtual void OnInserted(
+      BlockId block) = 0;  // resident here now; starts as neither leaf nor unpinned
+  virtual void OnRemoved(BlockId block) = 0;
+  virtual void OnBecameLeaf(BlockId block) = 0;
+  virtual void OnNoLongerLeaf(BlockId block) = 0;
+  virtual void OnPinned(BlockId block) = 0;
+  // The core unpins the deepest block of a path first, at the end of its use: the order of
+  // unpinning is the order of recency.
+  virtual void OnUnpinned(BlockId block) = 0;
+  virtual void OnTouched(BlockId, SessionId) {}
+  virtual void OnSuperseded(BlockId) {}
+  virtual void OnRevived(BlockId) {}  // touched again after it was superseded
+  virtual void OnTurnBegun(SessionId, uint64_t /*now_ns*/) {}
+  // True when the hints in it are of use to this policy.
+  virtual bool OnTurnEnded(SessionId, const TurnEnd&, uint64_t /*now_ns*/) { return false; }
+  virtual bool OnSessionEnded(SessionId, uint64_t /*now_ns*/) { return false; }
+
+  // The best candidate, without removing it. The core may pass over it (then it pins it).
+  virtual Victim NextVictim() = 0;
+};
+
+// Admission, promotion and the load-or-recompute cut are decisions of their own; the first form
+// admits everything, promotes on demand and always loads.
+class PlacementPolicy {
+ public:
+  virtual ~PlacementPolicy() = default;
+  virtual bool Admit(BlockId, TierIndex /*from*/, TierIndex /*to*/) { return true; }
+  // How many of the blocks found below the device are worth loading rather than computing again.
+  virtual uint64_t WorthLoading(uint64_t blocks_found) { return blocks_found; }
+};
+
+using PolicyFactory = std::function<std::unique_ptr<EvictionPolicy>(const BlockView* view)>;
+
+// Registers a policy under a name for fermata_config.policy. The library registers its own;
+// benchmarks and tests that link the same objects may add more before they open a cache (the one
+// internal door, see docs/architecture.md).
+void RegisterPolicy(const std::string& name, PolicyFactory factory);
+// Null when the name is unknown.
+PolicyFactory FindPolicy(std::string_view name);
+std::vector<std::string> PolicyNames();
+
+}  // namespace fermata
