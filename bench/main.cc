@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// fermata-bench: replays traces of agent workloads through the library, and makes and converts such
+// traces.
+//
+// Exit codes: 0 all well; 1 wrong bytes, orphans or a failed audit; 2 bad usage or input; 3 the
+// library or the machine refused something. All parameters are options; nothing is read from the
+// environment.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+
+#include "bench/convert.h"
+#include "bench/generate.h"
+#include "bench/progress.h"
+#include "bench/replay.h"
+#include "bench/report.h"
+#include "bench/trace_file.h"
+#include "bench/trace_reader.h"
+
+namespace fermata::bench {
+namespace {
+
+enum ExitCode { kPassed = 0, kFailed = 1, kBadInput = 2, kRefused = 3 };
+
+struct Arguments {
+  std::string trace;
+  std::string trace_dir;
+  std::string format = "auto";
+  std::string clock = "virtual";
+  std::string keys = "blocks";
+  std::string json;
+  std::string html;
+  std::string out;
+  uint64_t limit = 0;
+  bool no_shared_tools = false;
+  TraceOptions trace_options;
+  GenerateOptions generate;
+  ReplayOptions replay;
+};
+
+int Complain(const Status& status, ExitCode code) {
+  std::fprintf(stderr, "fermata-bench: %s\n", status.message().c_str());
+  return code;
+}
+
+// A whole number; CLI11 alone would wrap a negative one round.
+template <typename T>
+CLI::Option* Whole(CLI::App* app, const char* name, T* value, const char* text) {
+  return app->add_option(name, *value, text)->check(CLI::NonNegativeNumber);
+}
+
+void AddTraceOptions(CLI::App* app, Arguments* a) {
+  app->add_option("--trace", a->trace,
+                  "trace file, plain or .gz; a directory of kv-cache-tester files")
+      ->type_name("FILE");
+  app->add_option("--trace-dir", a->trace_dir, "directory that a relative --trace is looked up in")
+      ->type_name("DIR");
+  app->add_option("--format", a->format, "auto, kvt1, mooncake, kv-cache-tester or tracelab")
+      ->capture_default_str();
+  Whole(app, "--limit", &a->limit, "only the first N requests; 0 = all")->type_name("N");
+  app->add_option("--spread-hours", a->trace_options.spread_hours,
+                  "sessions of a source without arrival times start within so long")
+      ->capture_default_str();
+  app->add_flag("--no-shared-tools", a->no_shared_tools,
+                "kv-cache-tester: do not share tool definitions of equal size");
+}
+
+void AddGenerateOptions(CLI::App* app, Arguments* a) {
+  Whole(app, "--sessions", &a->generate.sessions, "generated main sessions")->capture_default_str();
+  app->add_option("--hours", a->generate.hours, "generated sessions start within so long")
+      ->capture_default_str();
+  Whole(app, "--max-steps", &a->generate.max_steps, "longest generated session, in requests")
+      ->capture_default_str();
+  app->add_option("--context-scale", a->generate.context_scale,
+                  "size of generated contexts; 1 = as published")
+      ->capture_default_str();
+  Whole(app, "--max-context", &a->generate.max_context, "generated contexts are compacted here")
+      ->capture_default_str();
+  Whole(app, "--seed", &a->generate.seed, "of everything random")->capture_default_str();
+}
+
+void AddReplayOptions(CLI::App* app, Arguments* a) {
+  ReplayOptions& r = a->replay;
+  Whole(app, "--device-blocks", &r.device_blocks, "slots of the device tier")
+      ->capture_default_str();
+  Whole(app, "--host-blocks", &r.host_blocks, "slots of the host tier; 0 = none")
+      ->capture_default_str();
+  Whole(app, "--ssd-blocks", &r.ssd_blocks, "slots of the SSD tier; 0 = none")
+      ->capture_default_str();
+  app->add_option("--policy", r.policy, "order of eviction")->capture_default_str();
+  app->add_option("--clock", a->clock, "virtual (no bytes) or real (every byte checked)")
+      ->capture_default_str();
+  app->add_option("--dir", r.dir, "of the SSD tier; what is in it is used again")->type_name("DIR");
+  Whole(app, "--block-bytes", &r.block_bytes, "payload of a block on the real clock")
+      ->capture_default_str();
+  Whole(app, "--block-split", &r.block_split, "blocks that each 512-token id becomes")
+      ->capture_default_str();
+  app->add_option("--keys", a->keys, "name blocks by the trace's ids (blocks) or by tokens")
+      ->capture_default_str();
+  Whole(app, "--threads", &r.threads, "threads that write and check bytes")
+      ->capture_default_str();
+  Whole(app, "--sabotage", &r.sabotage,
+        "flip a byte of every Nth written block; the run must fail");
+  app->add_option("--json", a->json, "write the report as JSON")->type_name("FILE");
+  app->add_option("--per-request", r.per_request, "write hits of every request as CSV")
+      ->type_name("FILE");
+  app->add_option("--html", a->html, "write the report as one HTML page with charts")
+      ->type_name("FILE");
+  app->add_flag("--quiet", r.quiet, "no progress and no table");
+}
+
+Result<Trace> LoadTrace(Arguments* a) {
+  Result<TraceFormat> format = ParseTraceFormat(a->format);
+  if (!format.ok()) {
+    return ErrorF(StatusCode::kInvalidArgument, "--format: %s", format.status().message().c_str());
+  }
+  a->trace_options.format = *format;
+  a->trace_options.seed = a->generate.seed;
+  a->trace_options.shared_tools = !a->no_shared_tools;
+  if (!(a->trace_options.spread_hours >= 0 && a->trace_options.spread_hours <= 100000)) {
+    return ErrorF(StatusCode::kInvalidArgument, "--spread-hours: want 0 to 100000, got %g",
+                  a->trace_options.spread_hours);
+  }
+  std::string path = a->trace;
+  if (path.empty()) {
+    if (!a->trace_dir.empty()) {
+      return ErrorF(StatusCode::kInvalidArgument, "--trace-dir %s: needs --trace",
+                    a->trace_dir.c_str());
+    }
+    return GenerateTrace(a->generate);
+  }
+  if (!a->trace_dir.empty() && path[0] != '/') path = a->trace_dir + "/" + path;
+  Result<Trace> trace = ReadTrace(path, a->trace_options);
+  if (trace.ok()) trace->name = a->trace;
+  return trace;
+}
+
+Status CheckReplayArguments(Arguments* a) {
+  if (a->clock != "virtual" && a->clock != "real") {
+    return ErrorF(StatusCode::kInvalidArgument, "--clock %s: want virtual or real",
+                  a->clock.c_str());
+  }
+  if (a->keys != "blocks" && a->keys != "tokens") {
+    return ErrorF(StatusCode::kInvalidArgument, "--keys %s: want blocks or tokens",
+                  a->keys.c_str());
+  }
+  a->replay.real_clock = a->clock == "real";
+  a->replay.token_keys = a->keys == "tokens";
+  a->replay.seed = a->generate.seed;
+  FERMATA_RETURN_IF_ERROR(a->replay.Validate());
+  const std::pair<const char*, const std::string*> files[] = {
+      {"--json", &a->json}, {"--html", &a->html}, {"--per-request", &a->replay.per_request}};
+  for (const auto& [option, path] : files) {
+    if (path->empty()) continue;
+    const Status writable = CheckWritable(*path);
+    if (!writable.ok()) {
+      return ErrorF(StatusCode::kInvalidArgument, "%s %s", option, writable.message().c_str());
+    }
+  }
+  return Status();
+}
+
+int RunReplayVerb(Arguments* a) {
+  Status status = CheckReplayArguments(a);
+  if (!status.ok()) return Complain(status, kBadInput);
+  Result<Trace> trace = LoadTrace(a);
+  if (!trace.ok()) return Complain(trace.status(), kBadInput);
+  if (a->limit > 0) trace->Truncate(a->limit);
+  status = a->replay.ValidateFor(*trace);
+  if (!status.ok()) return Complain(status, kBadInput);
+
+  Result<Metrics> metrics = [&] {
+    Progress progress(trace->requests().size(), a->replay.quiet);
+    return RunReplay(*trace, a->replay, [&](const Metrics& so_far) { progress.Update(so_far); });
+  }();
+  if (!metrics.ok()) return Complain(metrics.status(), kRefused);
+
+  const ReportInput input{&*trace.operator->(), &a->replay, metrics.operator->()};
+  if (!a->replay.quiet) std::fputs(TextReport(input).c_str(), stdout);
+  if (!a->json.empty()) status = WriteTextFile(a->json, JsonReport(input));
+  if (!status.ok()) return Complain(status, kRefused);
+  if (!a->html.empty()) status = WriteTextFile(a->html, HtmlReport(input));
+  if (!status.ok()) return Complain(status, kRefused);
+  if (metrics->passed()) return kPassed;
+  std::fprintf(stderr, "fermata-bench: FAILED: %llu blocks with wrong bytes, %llu orphans%s%s\n",
+               static_cast<unsigned long long>(metrics->oracle_failures),
+               static_cast<unsigned long long>(metrics->orphans_max),
+               metrics->audit_error.empty() ? "" : ", audit: ", metrics->audit_error.c_str());
+  return kFailed;
+}
+
+int WriteTrace(const Trace& trace, const std::string& path) {
+  const Status status = WriteTextFile(path, ToKvt1(trace));
+  if (!status.ok()) return Complain(status, kRefused);
+  std::printf("%s: %zu requests, %u sessions, %llu block touches\n", path.c_str(),
+              trace.requests().size(), trace.session_count(),
+              static_cast<unsigned long long>(trace.block_touches()));
+  return kPassed;
+}
+
+int RunTraceVerb(Arguments* a, bool convert) {
+  const Status writable = CheckWritable(a->out);
+  if (!writable.ok()) return Complain(writable, kBadInput);
+  if (convert && a->trace.empty()) {
+    return Complain(ErrorF(StatusCode::kInvalidArgument, "--trace: is empty"), kBadInput);
+  }
+  Result<Trace> trace = LoadTrace(a);
+  if (!trace.ok()) return Complain(trace.status(), kBadInput);
+  if (a->limit > 0) trace->Truncate(a->limit);
+  return WriteTrace(*trace, a->out);
+}
+
+int Main(int argc, char** argv) {
+  Arguments a;
+  CLI::App app{"Replays, generates and converts traces of agent workloads for Fermata."};
+  app.name("fermata-bench");
+  app.require_subcommand(1);
+  app.option_defaults()->always_capture_default(false);
+  CLI::App* replay =
+      app.add_subcommand("replay", "play a trace through the library and count hits");
+  AddTraceOptions(replay, &a);
+  AddGenerateOptions(replay, &a);
+  AddReplayOptions(replay, &a);
+  replay->footer("Without --trace a small workload is generated from --seed.");
+  CLI::App* generate = app.add_subcommand("generate", "make a kvt1 trace of an agent workload");
+  AddGenerateOptions(generate, &a);
+  Whole(generate, "--limit", &a.limit, "only the first N requests; 0 = all");
+  generate->add_option("--out", a.out, "where to; .gz compresses")->required()->type_name("FILE");
+  CLI::App* convert = app.add_subcommand("convert", "read any known trace format, write kvt1");
+  AddTraceOptions(convert, &a);
+  Whole(convert, "--seed", &a.generate.seed, "of synthetic arrivals");
+  convert->add_option("--out", a.out, "where to; .gz compresses")->required()->type_name("FILE");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // --help is a "parse error" of code 0.
+    return app.exit(error) == 0 ? kPassed : kBadInput;
+  }
+  if (replay->parsed()) return RunReplayVerb(&a);
+  return RunTraceVerb(&a, convert->parsed());
+}
+
+}  // namespace
+}  // namespace fermata::bench
+
+int main(int argc, char** argv) { return fermata::bench::Main(argc, argv); }

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/trace.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace fermata::bench {
+
+const char* GapKindName(GapKind kind) {
+  switch (kind) {
+    case GapKind::kNone:
+      return "none";
+    case GapKind::kTool:
+      return "tool";
+    case GapKind::kHuman:
+      return "human";
+  }
+  return "none";
+}
+
+const char* EndKindName(EndKind kind) {
+  switch (kind) {
+    case EndKind::kUnknown:
+      return "-";
+    case EndKind::kTool:
+      return "tool";
+    case EndKind::kHuman:
+      return "human";
+    case EndKind::kFinal:
+      return "final";
+  }
+  return "-";
+}
+
+void Trace::Expand(size_t index, std::vector<uint64_t>* out) const {
+  const Request* request = &requests_[index];
+  uint32_t end = request->blocks;
+  out->resize(end);
+  // From the back: each request on the chain fills what lies between its own `keep` and what is
+  // still missing.
+  while (end > 0) {
+    if (end > request->keep) {
+      uint32_t at = request->keep;
+      for (uint32_t i = 0; i < request->run_count && at < end; ++i) {
+        const BlockRun& run = runs_[request->first_run + i];
+        const uint32_t count = std::min(run.count, end - at);
+        for (uint32_t k = 0; k < count; ++k) (*out)[at + k] = run.first + k;
+        at += count;
+      }
+      end = request->keep;
+    }
+    if (end == 0) return;
+    FERMATA_CHECK(request->parent_request != kNoRequest);
+    request = &requests_[request->parent_request];
+  }
+}
+
+void Trace::Add(Request request, const std::vector<BlockRun>& new_runs) {
+  FERMATA_CHECK(requests_.empty() || requests_.back().t_ms <= request.t_ms);
+  FERMATA_CHECK(requests_.size() < kMaxRequests);
+  if (request.keep == 0) request.parent_request = kNoRequest;
+  while (request.parent_request != kNoRequest) {
+    FERMATA_CHECK(request.parent_request < requests_.size());
+    const Request& parent = requests_[request.parent_request];
+    FERMATA_CHECK(request.keep <= parent.blocks);
+    if (request.keep > parent.keep) break;
+    request.parent_request = parent.parent_request;  // the parent adds nothing to what is kept
+  }
+  request.first_run = static_cast<uint32_t>(runs_.size());
+  request.run_count = static_cast<uint32_t>(new_runs.size());
+  request.blocks = request.keep;
+  for (const BlockRun& run : new_runs) {
+    request.blocks += run.count;
+    if (run.count > 0) max_block_ = std::max(max_block_, run.first + run.count - 1);
+    runs_.push_back(run);
+  }
+  FERMATA_CHECK(request.blocks == request.in_tokens / kBlockTokens);
+  session_count_ = std::max(session_count_, request.session + 1);
+  block_touches_ += request.blocks;
+  requests_.push_back(request);
+}
+
+uint16_t Trace::InternTool(std::string_view tool_name) {
+  // A handful of names in any real trace, so a scan is the cheapest map.
+  for (size_t i = 0; i < tools_.size(); ++i) {
+    if (tools_[i] == tool_name) return static_cast<uint16_t>(i);
+  }
+  if (tools_.size() >= kMaxTools) return 0;
+  tools_.emplace_back(tool_name);
+  return static_cast<uint16_t>(tools_.size() - 1);
+}
+
+void Trace::Truncate(size_t count) {
+  if (count >= requests_.size()) return;
+  requests_.resize(count);
+  session_count_ = 0;
+  max_block_ = 0;
+  block_touches_ = 0;
+  for (const Request& request : requests_) {
+    session_count_ = std::max(session_count_, request.session + 1);
+    block_touches_ += request.blocks;
+    for (uint32_t i = 0; i < request.run_count; ++i) {
+      const BlockRun& run = runs_[request.first_run + i];
+      if (run.count > 0) max_block_ = std::max(max_block_, run.first + run.count - 1);
+    }
+  }
+}
+
+}  // namespace fermata::bench

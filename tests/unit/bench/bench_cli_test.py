@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The command line of fermata-bench as a user meets it: exit codes, messages, files. Usage: PROGRAM SAMPLES_DIR."""
+import csv
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM, SAMPLES = sys.argv[1], sys.argv[2]
+
+
+def run(*arguments):
+    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=120)
+
+
+class Usage(unittest.TestCase):
+    def expect_bad(self, message, *arguments):
+        result = run(*arguments)
+        self.assertEqual(result.returncode, 2, (arguments, result.stderr))
+        self.assertIn(message, result.stderr, arguments)
+        self.assertEqual(result.stdout, "", arguments)
+
+    def test_help_is_no_error(self):
+        self.assertEqual(run("--help").returncode, 0)
+        self.assertIn("--device-blocks", run("replay", "--help").stdout)
+
+    def test_bad_options_are_named(self):
+        self.expect_bad("subcommand", )
+        self.expect_bad("--nope", "replay", "--nope")
+        self.expect_bad("--device-blocks", "replay", "--device-blocks", "many")
+        self.expect_bad("--device-blocks", "replay", "--device-blocks", "-5")
+        self.expect_bad("--device-blocks 0", "replay", "--device-blocks", "0")
+        self.expect_bad("--block-split 7", "replay", "--block-split", "7")
+        self.expect_bad("--clock soon", "replay", "--clock", "soon")
+        self.expect_bad("--keys words", "replay", "--keys", "words")
+        self.expect_bad("--format", "replay", "--format", "odd", "--trace", SAMPLES)
+        self.expect_bad("--dir", "replay", "--clock", "real", "--ssd-blocks", "9")
+        self.expect_bad("--sabotage 3", "replay", "--sabotage", "3")
+        self.expect_bad("--sessions", "generate", "--sessions", "0", "--out", os.devnull)
+
+    def test_unwritable_outputs_are_found_before_the_run(self):
+        for option in ("--json", "--html", "--per-request"):
+            self.expect_bad(option + " /no/such/file", "replay", option, "/no/such/file")
+
+    def test_bad_traces_name_file_line_and_field(self):
+        for name, where in (("bad_keep.kvt1.jsonl", ":2: field 'keep'"), ("bad_ids.mooncake.jsonl", ":1: field 'hash_ids'"),
+                            ("bad_round.tracelab.csv", ":3: field 'round_idx'"), ("absent", "cannot open")):
+            path = os.path.join(SAMPLES, name)
+            for verb in (["replay"], ["convert", "--out", os.devnull]):
+                self.expect_bad(path, *verb, "--trace", path)
+                self.expect_bad(where, *verb, "--trace", path)
+
+    def test_unknown_policy_is_the_librarys_refusal(self):
+        result = run("replay", "--policy", "no-such-policy")
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("no-such-policy", result.stderr)
+
+
+class Runs(unittest.TestCase):
+    def setUp(self):
+        self.temp = tempfile.TemporaryDirectory()
+        self.dir = self.temp.name
+
+    def tearDown(self):
+        self.temp.cleanup()
+
+    def replay(self, *arguments, code=0):
+        report = os.path.join(self.dir, "report.json")
+        result = run("replay", "--json", report, *arguments)
+        self.assertEqual(result.returncode, code, result.stderr + result.stdout)
+        self.assertNotIn("\x1b", result.stderr)  # no progress line in a pipe
+        with open(report, encoding="utf-8") as file:
+            return json.load(file)
+
+    small = ("--sessions", "12", "--hours", "1")
+
+    def test_virtual_replay_adds_up(self):
+        rows_path = os.path.join(self.dir, "rows.csv")
+        page = os.path.join(self.dir, "page.html")
+        report = self.replay(*self.small, "--per-request", rows_path, "--html", page)
+        self.assertEqual(report["orphans"], 0)
+        self.assertEqual(report["oracle_checks"], 0)
+        self.assertGreater(report["tokens_hit_device"], 0)
+        with open(rows_path, encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual(len(rows), report["requests"])
+        for key, column in (("tokens_prompt", "prompt_tokens"), ("tokens_hit_device", "hit_device"), ("tokens_hit_host", "hit_host"),
+                            ("tokens_recomputed", "recomputed")):
+            self.assertEqual(sum(int(row[column]) for row in rows), report[key], key)
+        self.assertGreater(os.path.getsize(page), 200000)
+
+    def test_token_keys_and_splits_find_the_same_prefixes(self):
+        # Nothing is ever evicted here, so naming and block size cannot change what is found.
+        ample = (*self.small, "--device-blocks", "400000", "--policy", "lru")
+        want = self.replay(*ample)
+        for more in (["--keys", "tokens"], ["--block-split", "4"], ["--keys", "tokens", "--block-split", "32"]):
+            got = self.replay(*ample, *more)
+            self.assertEqual(got["tokens_hit_device"], want["tokens_hit_device"], more)
+
+    def real(self, *more, code=0):
+        return self.replay(*self.small, "--clock", "real", "--device-blocks", "400", "--host-blocks", "300", "--ssd-blocks", "3000",
+                           "--dir", os.path.join(self.dir, "store"), "--block-bytes", "8192", *more, code=code)
+
+    def test_real_replay_checks_every_hit_and_survives_a_restart(self):
+        first = self.real()
+        self.assertEqual(first["oracle_failures"], 0)
+        hits = first["tokens_hit_device"] + first["tokens_hit_host"] + first["tokens_hit_ssd"]
+        self.assertEqual(first["oracle_checks"] * 512, hits - first["tokens_hit_cut"])
+        second = self.real()
+        self.assertEqual(second["oracle_failures"], 0)
+        self.assertGreater(second["tokens_hit_ssd"], first["tokens_hit_ssd"])
+
+    def test_sabotage_is_found(self):
+        self.assertGreater(self.real("--sabotage", "50", code=1)["oracle_failures"], 0)
+
+    def test_clocks_agree(self):
+        real = self.real()
+        virtual = self.replay(*self.small, "--device-blocks", "400", "--host-blocks", "300", "--ssd-blocks", "3000")
+        for key in ("tokens_hit_device", "tokens_hit_host", "tokens_hit_ssd", "requests_cut"):
+            self.assertEqual(real[key], virtual[key], key)
+
+    def test_generated_trace_replays_like_the_embedded_one(self):
+        path = os.path.join(self.dir, "trace.jsonl.gz")
+        self.assertEqual(run("generate", *self.small, "--out", path).returncode, 0)
+        embedded, read = self.replay(*self.small), self.replay("--trace", path)
+        self.assertEqual(embedded["tokens_hit_device"], read["tokens_hit_device"])
+
+    def test_every_format_replays(self):
+        for name in ("tiny.kvt1.jsonl", "tiny.mooncake.jsonl", "tiny.tester.json", "tiny.tracelab.csv", "tiny.tracelab2.csv"):
+            report = self.replay("--trace-dir", SAMPLES, "--trace", name)
+            self.assertGreater(report["tokens_hit_device"], 0, name)
+            self.assertEqual(len(report["trace"]["sha256"]), 64)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
