@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reports where a promise did not hold: a hit that could not be loaded, a head evicted before its
+// tail, a park that lost the sequence, a reset that reset one tier only.
+#include <gtest/gtest.h>
+
+#include "tests/support/cache_fixture.h"
+
+namespace fermata_test {
+namespace {
+
+TEST(Faults, B23_AResumeLoadsOnlyWhatTheDeviceLacks) {
+  CacheSetup setup;
+  setup.host_blocks = 16;
+  TestCache cache(setup);
+  Seq a = cache.Stored(Prompt(23, 34));
+  cache.Store(&a, Prompt(24, 16));
+  ASSERT_EQ(a.tokens.size(), 50u);
+  cache.ParkLazy(&a);
+  EXPECT_EQ(a.tokens.size(), 48u);  // the partial tail is let go
+  const fermata_completion warm = cache.Resume(&a);
+  EXPECT_EQ(warm.status, FERMATA_OK);
+  EXPECT_EQ(warm.items_total, 0u);
+  EXPECT_EQ(warm.valid_tokens, 48u);
+  ASSERT_EQ(cache.Park(&a, FERMATA_PARK_KEEP).items_ok, 3u);
+  cache.DeviceLost();
+  const fermata_completion cold = cache.Resume(&a);
+  EXPECT_EQ(cold.status, FERMATA_OK);
+  EXPECT_EQ(cold.items_total, 3u);
+  EXPECT_EQ(cold.items_ok, 3u);
+  EXPECT_EQ(cold.valid_tokens, 48u);
+  cache.CheckBytes(a);
+  cache.Release(&a);
+}
+
+TEST(Faults, B24_AParkThatDoesNotFitKeepsTheSequenceRunning) {
+  CacheSetup setup;
+  setup.host_blocks = 2;
+  TestCache cache(setup);
+  Seq a = cache.Stored(Prompt(24, 64));
+  const Job job = cache.StartPark(a, FERMATA_PARK_KEEP);
+  EXPECT_THAT(job.outcome, IsError(FERMATA_RESOURCE_EXHAUSTED, FERMATA_REASON_NO_SPACE));
+  EXPECT_EQ(job.id.id, 0u);
+  const fermata_sequence_info info = cache.Info(a);
+  EXPECT_EQ(info.state, FERMATA_SEQUENCE_RUNNING);
+  EXPECT_EQ(info.tokens, 64u);
+  EXPECT_EQ(info.device_tokens, 64u);
+  cache.CheckBytes(a);
+  cache.Store(&a, Prompt(25, 16));  // still usable
+  cache.CheckBytes(a);
+  EXPECT_EQ(cache.TierStats(FERMATA_TIER_HOST).free_slots, 2u);
+  cache.Release(&a);
+}
+
+TEST(Faults, B24_AParkThatMayDropKeepsTheHead) {
+  CacheSetup setup;
+  setup.host_blocks = 2;
+  TestCache cache(setup);
+  Seq a = cache.Stored(Prompt(24, 64));
+  const fermata_completion end = cache.Finish(cache.StartPark(a, FERMATA_PARK_DROP));
+  EXPECT_EQ(end.status, FERMATA_OK);
+  EXPECT_EQ(end.items_ok, 2u);
+  EXPECT_EQ(cache.TierStats(FERMATA_TIER_HOST).free_slots, 0u);
+  const fermata_completion back = cache.Resume(&a);
+  EXPECT_EQ(back.status, FERMATA_OK);
+  EXPECT_EQ(back.valid_tokens, 32u);
+  EXPECT_EQ(a.tokens.size(), 32u);
+  cache.CheckBytes(a);
+  cache.Store(&a, Prompt(26, 32));  // recompute goes on from there
+  cache.CheckBytes(a);
+  cache.Release(&a);
+}
+
+TEST(Faults, B25_ALongPrefixLosesItsTailFirst) {
+  CacheSetup setup;
+  setup.device_blocks = 12;
+  TestCache cache(setup);
+  const Tokens prompt = Prompt(25, 192);
+  Seq a = cache.Create();
+  for (const uint64_t commit : {64u, 128u, 192u}) {
+    cache.Append(&a, Tokens(prompt.begin() + static_cast<std::ptrdiff_t>(commit - 64),
+                            prompt.begin() + static_cast<std::ptrdiff_t>(commit)));
+    cache.Write(a, commit - 64, commit);
+    cache.Mark(a, commit);
+  }
+  cache.Release(&a);
+  Seq head = cache.Create();
+  ASSERT_THAT(cache.Take(cache.Lookup(Prefix(prompt, 64)), &head), IsOk());
+  cache.Release(&head);  // the head was touched on its own
+  Seq others = cache.Stored(Prompt(26, 64));
+  EXPECT_EQ(cache.HitTokens(prompt), 128u);
+  Seq b = cache.Fetch(prompt);
+  EXPECT_EQ(b.tokens.size(), 128u);
+  cache.Release(&b);
+  cache.Release(&others);
+}
+
+// The head leaves the device last, whoever was touched last.
+TEST(Faults, B25_OneBlockAfterTheOtherGoesFromTheTail) {
+  TestCache cache;
+  const Tokens prompt = Prompt(25, 128);
+  Seq a = cache.Stored(prompt);
+  cache.Release(&a);
+  Seq others = cache.Create();
+  for (uint64_t gone = 1; gone <= 8; ++gone) {
+    cache.Append(&others, Prompt(static_cast<uint32_t>(100 + gone), 16));
+    EXPECT_EQ(cache.HitTokens(prompt), 128 - 16 * gone);
+  }
+  cache.Release(&others);
+}
+
+TEST(Faults, B26_AChildIsNeverFoundWithoutItsParent) {
+  for (const uint64_t host_blocks : {1u, 2u, 3u}) {
+    CacheSetup setup;
+    setup.device_blocks = 2;
+    setup.host_blocks = host_blocks;
+    TestCache cache(setup);
+    const Tokens prompt = Prompt(26, 32);
+    Seq a = cache.Stored(prompt);
+    cache.Release(&a);
+    for (uint32_t round = 0; round < 6; ++round) {
+      Seq filler = cache.Create();
+      cache.Append(&filler, Prompt(100 + round, 16));
+      cache.Audit();
+      cache.Release(&filler);
+      cache.Settle();
+      cache.Audit();
+      const uint64_t hit = cache.HitTokens(prompt);
+      Seq b = cache.Fetch(prompt);  // and what is found comes back right
+      EXPECT_EQ(b.tokens.size(), hit);
+      cache.Release(&b);
+    }
+  }
+}
+
+TEST(Faults, B28_ALoadHasItsWholeNeedOrHoldsNothing) {
+  CacheSetup setup;
+  setup.device_blocks = 7;
+  setup.host_blocks = 16;
+  TestCache cache(setup);
+  Seq a = cache.Stored(Prompt(1, 64));
+  ASSERT_EQ(cache.Park(&a, FERMATA_PARK_KEEP).status, FERMATA_OK);
+  Seq b = cache.Stored(Prompt(2, 48));
+  ASSERT_EQ(cache.Park(&b, FERMATA_PARK_KEEP).status, FERMATA_OK);
+  cache.DeviceLost();
+  LoadOptions need_a;
+  need_a.reserve_tokens = 80;
+  const Job job_a = cache.StartResume(a, need_a);
+  ASSERT_THAT(job_a.outcome, IsOk());
+  LoadOptions need_b;
+  need_b.reserve_tokens = 64;
+  const Job job_b = cache.StartResume(b, need_b);
+  EXPECT_THAT(job_b.outcome, IsError(FERMATA_UNAVAILABLE, FERMATA_REASON_WOULD_BLOCK));
+  EXPECT_EQ(job_b.id.id, 0u);
+  EXPECT_EQ(cache.Room(0, nullptr), 2u);  // B holds nothing
+  ASSERT_EQ(cache.Finish(job_a).valid_tokens, 64u);
+  EXPECT_GE(cache.Info(a).reserved_tokens, 80u);
+  EXPECT_THAT(cache.TryAppend(&a, Prompt(3, 16)), IsOk());  // without failing, as promised
+  cache.CheckBytes(a, 64);
+  cache.Release(&a);
+  EXPECT_EQ(cache.Resume(&b, need_b).valid_tokens, 48u);
+  cache.CheckBytes(b);
+  cache.Release(&b);
+}
+
+TEST(Faults, B30_ALeaseHoldsWhatTheLookupFound) {
+  CacheSetup setup;
+  setup.host_blocks = 3;
+  setup.lease_ns = 1000;
+  TestCache cache(setup);
+  const Tokens prompt = Prompt(30, 48);
+  Seq a = cache.Stored(prompt);
+  ASSERT_EQ(cache.Park(&a, FERMATA_PARK_KEEP).status, FERMATA_OK);
+  cache.Release(&a);
+  cache.DeviceLost();
+  const Hit hit = cache.Lookup(prompt);
+  ASSERT_EQ(hit.tokens, 48u);
+  // Host memory is all leased: who wants room there is told so.
+  Seq filler = cache.Stored(Prompt(31, 48));
+  EXPECT_THAT(cache.StartPark(filler, FERMATA_PARK_KEEP).outcome,
+              IsError(FERMATA_RESOURCE_EXHAUSTED, FERMATA_REASON_NO_SPACE));
+  Seq b = cache.Create();
+  ASSERT_THAT(cache.Take(hit, &b), IsOk());
+  EXPECT_EQ(cache.Load(&b).valid_tokens, 48u);
+  cache.CheckBytes(b);
+  cache.Release(&b);
+
+  const Hit late = cache.Lookup(prompt);
+  ASSERT_EQ(late.tokens, 48u);
+  cache.Advance(1001);
+  Seq c = cache.Create();
+  EXPECT_THAT(cache.Take(late, &c),
+              IsError(FERMATA_FAILED_PRECONDITION, FERMATA_REASON_LEASE_EXPIRED));
+  EXPECT_EQ(cache.Info(c).tokens, 0u);
+  EXPECT_EQ(cache.GetStats().total.leases, 0u);
+  cache.Release(&c);
+  cache.Release(&filler);
+}
+
+TEST(Faults, B34_AJointHitIsWholeInEveryGroup) {
+  CacheSetup setup;
+  setup.groups.resize(2);
+  setup.groups[1].block_tokens = 64;
+  setup.groups[1].planes = {73728};  // one plane, as multi-head latent attention has
+  setup.device_blocks = 16;
+  setup.host_blocks = 16;
+  TestCache cache(setup);
+  const Tokens prompt = Prompt(34, 200);
+  Seq a = cache.Stored(prompt);
+  EXPECT_EQ(cache.Slots(a, 0).size(), 13u);
+  EXPECT_EQ(cache.Slots(a, 1).size(), 4u);
+  cache.Release(&a);
+  EXPECT_EQ(cache.HitTokens(prompt), 192u);
+  Seq b = cache.Fetch(prompt);
+  EXPECT_EQ(b.tokens.size(), 192u);
+  EXPECT_EQ(cache.Slots(b, 0).size(), 12u);
+  EXPECT_EQ(cache.Slots(b, 1).size(), 3u);
+  // 16 tokens less than three blocks of 64: the second group gives two.
+  EXPECT_EQ(cache.HitTokens(Prefix(prompt, 191)), 128u);
+  ASSERT_EQ(cache.Park(&b, FERMATA_PARK_KEEP).items_ok, 15u);
+  cache.DeviceLost();
+  EXPECT_EQ(cache.Resume(&b).valid_tokens, 192u);
+  cache.CheckBytes(b);
+  std::vector<Seq> child = cache.Fork(b, 1);
+  cache.Store(&child[0], Prompt(35, 40));
+  cache.CheckBytes(child[0]);
+  cache.CheckBytes(b);
+  cache.Release(&child[0]);
+  cache.Release(&b);
+}
+
+TEST(Faults, B61_AnExpiredLeaseStaysExpiredAndOnlyThatOne) {
+  TestCache cache;
+  const Tokens prompt = Prompt(61, 48);
+  Seq a = cache.Stored(prompt);
+  cache.Release(&a);
+  const uint64_t now = cache.Now();
+  LookupOptions short_life;
+  short_life.deadline_ns = now + 100;
+  LookupOptions long_life;
+  long_life.deadline_ns = now + 10'000;
+  const Hit first = cache.Lookup(prompt, long_life);
+  const Hit expired = cache.Lookup(prompt, short_life);
+  const Hit last = cache.Lookup(prompt, long_life);
+  cache.Advance(101);
+  EXPECT_EQ(cache.HitTokens(prompt), 48u);  // reading the blocks renews no lease
+  Seq seqs[3] = {cache.Create(), cache.Create(), cache.Create()};
+  EXPECT_THAT(cache.Take(first, &seqs[0]), IsOk());
+  EXPECT_THAT(cache.Take(expired, &seqs[1]),
+              IsError(FERMATA_FAILED_PRECONDITION, FERMATA_REASON_LEASE_EXPIRED));
+  EXPECT_THAT(cache.Take(last, &seqs[2]), IsOk());
+  EXPECT_EQ(cache.Info(seqs[1]).tokens, 0u);
+  EXPECT_EQ(cache.GetStats().total.leases, 0u);
+  for (Seq& seq : seqs) cache.Release(&seq);
+}
+
+TEST(Faults, B69_AResetReachesEveryTierAndEverySequence) {
+  CacheSetup setup;
+  setup.device_blocks = 4;
+  setup.host_blocks = 2;
+  setup.ssd_blocks = 16;
+  TestCache cache(setup);
+  const Tokens old = Prompt(69, 64);
+  Seq a = cache.Stored(old);
+  cache.Release(&a);
+  Seq running = cache.Stored(Prompt(70, 32));
+  Seq idle = cache.Stored(Prompt(71, 32));
+  cache.Release(&idle);
+  cache.Settle();
+  EXPECT_EQ(cache.HitTokens(old), 64u);
+  EXPECT_EQ(cache.HitTokens(running.tokens), 32u);
+  const Stats before = cache.GetStats();
+  uint64_t blocks[3] = {};
+  fermata_error error = FERMATA_ERROR_INIT;
+  ASSERT_EQ(fermata_reset(cache.id(), FERMATA_RESET_ALL, 0, blocks, 3, &error), FERMATA_OK)
+      << error.message;
+  for (size_t tier = 1; tier < 3; ++tier) {
+    EXPECT_EQ(blocks[tier], before.tiers[tier].cached_slots + before.tiers[tier].live_slots)
+        << "tier " << tier;
+    EXPECT_GT(blocks[tier], 0u);
+  }
+  for (const Tokens& tokens : {old, running.tokens, Prompt(71, 32)}) {
+    EXPECT_EQ(cache.HitTokens(tokens), 0u);
+  }
+  cache.CheckBytes(running);  // it may go on,
+  cache.Store(&running, Prompt(72, 32));
+  cache.CheckBytes(running);
+  cache.Release(&running);
+  EXPECT_EQ(cache.HitTokens(Prompt(70, 32)), 0u);  // but what it had stays unfindable
+  // New work is cached as before.
+  Seq fresh = cache.Stored(old);
+  cache.Release(&fresh);
+  EXPECT_EQ(cache.HitTokens(old), 64u);
+  cache.Settle();
+  cache.Reopen();
+  EXPECT_EQ(cache.HitTokens(Prompt(70, 32)), 0u);
+  EXPECT_EQ(cache.HitTokens(Prompt(71, 32)), 0u);
+}
+
+TEST(Faults, B69_AStoreBegunBeforeAResetIsNeverFound) {
+  for (const bool on_disk : {false, true}) {
+    CacheSetup setup;
+    (on_disk ? setup.ssd_blocks : setup.host_blocks) = 16;
+    TestCache cache(setup);
+    const Tokens tokens = Prompt(69, 64);
+    for (uint64_t steps = 0; steps < 8; ++steps) {
+      Seq a = cache.Stored(tokens);
+      const Job job = cache.StartPark(a, FERMATA_PARK_KEEP);
+      ASSERT_THAT(job.outcome, IsOk());
+      cache.Step(steps);
+      uint64_t blocks[2] = {};
+      ASSERT_EQ(fermata_reset(cache.id(), FERMATA_RESET_ALL, 0, blocks, 2, nullptr), FERMATA_OK);
+      EXPECT_EQ(cache.HitTokens(tokens), 0u);
+      cache.Finish(job);
+      cache.Settle();
+      EXPECT_EQ(cache.HitTokens(tokens), 0u) << "after " << steps << " steps";
+      cache.Release(&a);
+      EXPECT_EQ(cache.HitTokens(tokens), 0u);
+      cache.Audit();
+    }
+    if (on_disk) {
+      cache.Reopen();
+      EXPECT_EQ(cache.HitTokens(tokens), 0u);
+    }
+  }
+}
+
+TEST(Faults, B69_AResetOfASpaceLeavesTheOthers) {
+  TestCache cache;
+  Fingerprint other;
+  other.weights = "other";
+  CreateOptions create;
+  create.space = cache.AddSpace(other);
+  LookupOptions lookup;
+  lookup.space = create.space;
+  const Tokens tokens = Prompt(69, 48);
+  Seq a = cache.Stored(tokens);
+  Seq b = cache.Stored(tokens, create);
+  cache.Release(&a);
+  cache.Release(&b);
+  uint64_t blocks[1] = {};
+  ASSERT_EQ(fermata_reset(cache.id(), FERMATA_RESET_SPACE, cache.space(0).id, blocks, 1, nullptr),
+            FERMATA_OK);
+  EXPECT_EQ(blocks[0], 3u);
+  EXPECT_EQ(cache.HitTokens(tokens), 0u);
+  EXPECT_EQ(cache.HitTokens(tokens, lookup), 48u);
+}
+
+}  // namespace
+}  // namespace fermata_test

@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+# fermata_test_cache: the engine that tests play on a whole cache (cache_fixture.h) and the content oracle. Included by every
+# folder that needs it.
+if(NOT TARGET fermata_test_cache)
+  add_library(fermata_test_cache STATIC
+    ${CMAKE_CURRENT_LIST_DIR}/cache_fixture.cc
+    ${CMAKE_CURRENT_LIST_DIR}/content_oracle.cc)
+  target_link_libraries(fermata_test_cache PUBLIC fermata_static fermata_flags GTest::gmock GTest::gtest)
+  target_include_directories(fermata_test_cache PUBLIC ${PROJECT_SOURCE_DIR}/include)
+  target_compile_definitions(fermata_test_cache PUBLIC FERMATA_STATIC)
+endif()

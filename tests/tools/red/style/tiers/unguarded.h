@@ -1,0 +1,1 @@
+int no_licence_line_and_no_guard;
