@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/mutex.h"
@@ -61,6 +62,21 @@ Registry& GetRegistry() {
   static const int hooked = pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
   (void)hooked;
   return *registry;
+}
+
+// A process may end without closing its caches, while the library's thread is inside RocksDB, whose
+// statics are about to be destroyed. Registered after they were made, this runs before they go.
+void BeforeExit() {
+  std::vector<std::shared_ptr<Cache>> open;
+  {
+    Registry& registry = GetRegistry();
+    MutexLock lock(&registry.mu);
+    for (const CacheEntry& entry : registry.caches) {
+      const bool ours = entry.forks == registry.forks.load(std::memory_order_relaxed);
+      if (entry.cache != nullptr && ours) open.push_back(entry.cache);
+    }
+  }
+  for (const std::shared_ptr<Cache>& cache : open) cache->Freeze(500'000'000);
 }
 
 Status BadHandle(const char* name) {
@@ -141,6 +157,8 @@ Status RegisterCache(CacheConfig config, std::unique_ptr<DeviceOps> ops, uint64_
   entry.cache = std::move(*opened);
   entry.nonce = nonce;
   entry.forks = registry.forks.load(std::memory_order_relaxed);
+  static const int registered = std::atexit(BeforeExit);
+  (void)registered;
   *handle = Pack(Kind::kCache, number, nonce);
   return Status();
 }

@@ -5,30 +5,51 @@
  * Fermata: the KV-cache layer for engines whose users are agents. This header is the whole promised
  * C ABI.
  *
- * Handles   are 64-bit ids, checked on every call and never dereferenced. A zero, stale, closed or
- * foreign id is FERMATA_INVALID_ARGUMENT (reason BAD_HANDLE); closing a zero handle is a no-op.
- * Status    is the canonical code (the numbers of absl::StatusCode); `reason` tells apart what
- * needs telling apart. Every call takes an optional caller-owned fermata_error last; NULL is fine.
- * Nothing is to be freed. Structs   start with `struct_size` (set it to sizeof the struct;
- * FERMATA_..._INIT does). Zero in any other field means its default. A larger struct than the
- * library knows is accepted when the surplus is all zero; a smaller one is read as if its missing
- * tail were zero. `reserved` fields and unknown flag bits must be zero. In an array of such structs
- * every element has the struct_size of the first. Memory    belongs to who allocated it. All
- * arguments are copied before a call returns, except slot memory (arenas), which is borrowed until
- * fermata_arena_unregister succeeds or fermata_cache_close returns FERMATA_OK. Batches   report
- * through each item's status and reason; the call itself fails for arguments that concern all
- * items. A batch of one answers as a plain call does: its item's status is the call's, error text
- * included. Threads   Any function may be called from any thread at any time. Calls on one sequence
- * are serialised by the library; their order is the caller's business. No function waits for I/O,
- * except fermata_cache_open, _close, fermata_arena_unregister and fermata_queue_poll, which take a
- * deadline or a timeout (open excepted), and fermata_reset and fermata_erase, whose effect is
- * durable when they return (30 s at most). Callbacks device_ops and the log sink are the only ones
- * that come from the library's own thread; they are called with no lock held and must not call back
- * into Fermata on the same cache. fermata_stats_visit calls its visitor on the calling thread, with
- * no lock held. Times     are nanoseconds of the cache's monotonic clock (fermata_now); deadlines
- * are absolute; 0 means the default. fork      After fork() the child may not use inherited caches:
- * every call answers FORKED. exec is unaffected. Process exit without close is allowed: nothing is
- * joined from atexit handlers and no wrong byte can follow.
+ * Handles
+ *   64-bit ids, checked on every call and never dereferenced. A zero, stale, closed or foreign id
+ * is FERMATA_INVALID_ARGUMENT (reason BAD_HANDLE); closing a zero handle is a no-op.
+ *
+ * Status
+ *   The canonical code (the numbers of absl::StatusCode); `reason` tells apart what needs telling
+ *   apart. Every call takes an optional caller-owned fermata_error last; NULL is fine. Nothing is
+ * to be freed.
+ *
+ * Structs
+ *   Start with `struct_size` (set it to sizeof the struct). Zero in any other field means its
+ *   default. A larger struct than the library knows is accepted when the surplus is all zero; a
+ *   smaller one is read as if its missing tail were zero. `reserved` fields and unknown flag bits
+ *   must be zero. In an array of such structs every element has the struct_size of the first.
+ *
+ * Memory
+ *   Belongs to who allocated it. All arguments are copied before a call returns, except slot memory
+ *   (arenas), which is borrowed until fermata_arena_unregister succeeds or fermata_cache_close
+ *   returns FERMATA_OK.
+ *
+ * Batches
+ *   Report through each item's status and reason; the call itself fails for arguments that concern
+ *   all items. A batch of one answers as a plain call does: its item's status is the call's, error
+ *   text included.
+ *
+ * Threads
+ *   Any function may be called from any thread at any time. Calls on one sequence are serialised by
+ *   the library; their order is the caller's business. No function waits for I/O, except
+ *   fermata_cache_open, _close, fermata_arena_unregister and fermata_queue_poll, which take a
+ *   deadline or a timeout (open excepted), and fermata_reset and fermata_erase, whose effect is
+ *   durable when they return (30 s at most).
+ *
+ * Callbacks
+ *   device_ops and the log sink are the only ones that come from the library's own thread; they are
+ *   called with no lock held and must not call back into Fermata on the same cache.
+ *   fermata_stats_visit calls its visitor on the calling thread, with no lock held.
+ *
+ * Times
+ *   Nanoseconds of the cache's monotonic clock (fermata_now); deadlines are absolute; 0 means the
+ *   default.
+ *
+ * fork and exit
+ *   After fork() the child may not use inherited caches: every call answers FORKED. exec is
+ *   unaffected. A process may end without closing its caches: an exit handler stops new work and
+ *   waits at most 0.5 s for the piece that runs.
  *
  * since: every declaration here is since 0.1 unless it says otherwise. 0.x promises no ABI
  * stability between minors.

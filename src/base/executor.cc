@@ -158,7 +158,35 @@ void ThreadExecutor::Wake() {
 void ThreadExecutor::Run() {
   thread_id_.store(std::this_thread::get_id(), std::memory_order_release);
   while (!stop_.load(std::memory_order_acquire)) {
+    if (freeze_.load(std::memory_order_acquire)) {
+      {
+        MutexLock lock(&frozen_mu_);
+        frozen_ = true;
+        frozen_changed_.NotifyAll();
+      }
+      while (!stop_.load(std::memory_order_acquire)) {
+        pollfd wake{wake_fd_, POLLIN, 0};
+        asleep_.store(true, std::memory_order_seq_cst);
+        poll(&wake, 1, -1);
+        uint64_t drained = 0;
+        [[maybe_unused]] const ssize_t got = read(wake_fd_, &drained, sizeof drained);
+      }
+      return;
+    }
     if (!queue_.RunOne()) Sleep();
+  }
+}
+
+void ThreadExecutor::Freeze(uint64_t timeout_ns) {
+  if (InTask()) return;  // The process ends from within a task: there is nothing to wait for.
+  freeze_.store(true, std::memory_order_seq_cst);
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof one);
+  MutexLock lock(&frozen_mu_);
+  const uint64_t deadline = clock_->NowNs() + timeout_ns;
+  while (!frozen_) {
+    const uint64_t now = clock_->NowNs();
+    if (now >= deadline || !frozen_changed_.WaitFor(&frozen_mu_, deadline - now)) return;
   }
 }
 

@@ -51,6 +51,9 @@ class Executor {
   virtual bool InTask() const = 0;
   // Runs no more work after it returns. Not from a task.
   virtual void Stop() = 0;
+  // For the end of the process: starts no more work, and waits at most `timeout_ns` for the piece
+  // that runs now. The thread, if there is one, stays asleep for good.
+  virtual void Freeze(uint64_t /*timeout_ns*/) {}
 };
 
 // The state both executors share: tasks in order, timers by deadline, pollers.
@@ -115,6 +118,7 @@ class ThreadExecutor final : public Executor {
     return std::this_thread::get_id() == thread_id_.load(std::memory_order_acquire);
   }
   void Stop() override;
+  void Freeze(uint64_t timeout_ns) override;
 
  private:
   ThreadExecutor(const Clock* clock, int wake_fd)
@@ -127,6 +131,10 @@ class ThreadExecutor final : public Executor {
   const int wake_fd_;  // eventfd
   WorkQueue queue_;
   std::atomic<bool> stop_{false};
+  std::atomic<bool> freeze_{false};
+  Mutex frozen_mu_;
+  CondVar frozen_changed_;
+  bool frozen_ FERMATA_GUARDED_BY(frozen_mu_) = false;  // the thread has seen freeze_ and sleeps
   std::atomic<bool> asleep_{
       false};  // Posts write the eventfd only when the thread sleeps or is about to.
   std::atomic<std::thread::id> thread_id_{};

@@ -58,7 +58,7 @@ Status BlockStore::AuditPools(const std::vector<uint64_t>& held) const {
       const uint64_t capacity = tiers_[t]->slots(g);
       std::vector<bool> seen(capacity);
       uint64_t used = held[t * group_count_ + g];
-      uint64_t unpinned = 0;
+      uint64_t evictable = 0;
       for (uint32_t i = 0; i < blocks_.size(); ++i) {
         const BlockId id{i};
         if (block(id).state == BlockState::kFree || block(id).group != g) continue;
@@ -70,14 +70,14 @@ Status BlockStore::AuditPools(const std::vector<uint64_t>& held) const {
         ++used;
         const bool published =
             block(id).state == BlockState::kPublished && r.presence == Presence::kResident;
-        if (published && !Pinned(id, t)) ++unpinned;
+        if (published && !Needed(id, t)) ++evictable;
       }
       AUDIT(used + tiers_[t]->free_slots(g) == capacity,
             "tier %u group %u: %" PRIu64 " used + %" PRIu64 " free != %" PRIu64, t, g, used,
             tiers_[t]->free_slots(g), capacity);
-      AUDIT(unpinned == pool(t, g).unpinned,
+      AUDIT(evictable == pool(t, g).evictable,
             "tier %u group %u: %" PRIu64 " evictable, recounted %" PRIu64, t, g,
-            pool(t, g).unpinned, unpinned);
+            pool(t, g).evictable, evictable);
     }
   }
   return Status();

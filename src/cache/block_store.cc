@@ -243,10 +243,7 @@ void BlockStore::SetPresence(BlockId id, TierIndex tier, Presence presence, Slot
   residency.presence = presence;
   residency.slot = slot;
   residency.voided = false;
-  if (presence == Presence::kAbsent && residency.leaving) {
-    residency.leaving = false;
-    --pool(tier, block(id).group).leaving;
-  }
+  if (presence == Presence::kAbsent) residency.leaving = false;
   CountAtParent(id, tier, was);
 }
 
@@ -310,19 +307,24 @@ void BlockStore::AbortIncoming(BlockId id, TierIndex tier) {
 void BlockStore::SetLeaving(BlockId id, TierIndex tier, bool leaving) {
   const bool was = Counted(id, tier);
   Residency& residency = mut_at(id, tier);
-  if (residency.leaving != leaving)
-    pool(tier, block(id).group).leaving += leaving ? 1 : static_cast<uint64_t>(-1);
   residency.leaving = leaving;
   CountAtParent(id, tier, was);
   Tell(id, tier);
 }
 
 void BlockStore::AdoptDeviceSlot(BlockId published, BlockId from_private) {
-  FERMATA_CHECK(at(published, 0).presence == Presence::kAbsent &&
-                block(from_private).state == BlockState::kPrivate);
-  const SlotId slot = at(from_private, 0).slot;
+  const Presence presence = at(published, 0).presence;
+  FERMATA_CHECK(presence != Presence::kIncoming && at(published, 0).io_pins == 0);
+  FERMATA_CHECK(block(from_private).state == BlockState::kPrivate);
+  const SlotId ours = at(from_private, 0).slot;
+  const SlotId theirs = at(published, 0).slot;
+  if (presence == Presence::kResident) {
+    mut_at(published, 0).slot = ours;
+    mut_at(from_private, 0).slot = theirs;
+    return;
+  }
   SetPresence(from_private, 0, Presence::kAbsent, SlotId::kNone);
-  SetPresence(published, 0, Presence::kResident, slot);
+  SetPresence(published, 0, Presence::kResident, ours);
   TellAll(published);
   Emit(true, published, 0);
 }
@@ -403,15 +405,17 @@ bool BlockStore::SubtreeIdle(BlockId root) const {
 // -----------------------------------------------------------------------------------------------
 // policy
 
-bool BlockStore::Pinned(BlockId id, TierIndex tier) const {
-  const Residency& residency = at(id, tier);
-  if (residency.io_pins != 0 || residency.leaving) return true;
+bool BlockStore::Needed(BlockId id, TierIndex tier) const {
   if (block(id).refs == 0) return false;
-  // Whoever refers to the block needs one good copy: the highest. A clean copy below it may go.
   for (TierIndex t = 0; t < tier; ++t) {
     if (Resident(id, t) && !at(id, t).leaving) return false;
   }
   return true;
+}
+
+bool BlockStore::Pinned(BlockId id, TierIndex tier) const {
+  const Residency& residency = at(id, tier);
+  return residency.io_pins != 0 || residency.leaving || Needed(id, tier);
 }
 
 void BlockStore::Tell(BlockId id, TierIndex tier) {
@@ -422,7 +426,12 @@ void BlockStore::Tell(BlockId id, TierIndex tier) {
   const bool unpinned = inserted && !Pinned(id, tier);
   if (!inserted && !residency.told_inserted) return;
   Pool& p = pool(tier, block(id).group);
-  if (unpinned != residency.told_unpinned) p.unpinned += unpinned ? 1 : static_cast<uint64_t>(-1);
+  const bool evictable = inserted && !Needed(id, tier);
+  const bool leaving = evictable && residency.leaving;
+  if (evictable != residency.evictable) p.evictable += evictable ? 1 : static_cast<uint64_t>(-1);
+  residency.evictable = evictable;
+  if (leaving != residency.leaving_counted) p.leaving += leaving ? 1 : static_cast<uint64_t>(-1);
+  residency.leaving_counted = leaving;
   if (!inserted) {
     p.policy->OnRemoved(id);
   } else {

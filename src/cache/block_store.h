@@ -47,6 +47,8 @@ struct Residency {
   bool told_inserted : 1 = false;  // what the pool's policy was last told
   bool told_leaf : 1 = false;
   bool told_unpinned : 1 = false;
+  bool evictable : 1 = false;  // as counted by the pool
+  bool leaving_counted : 1 = false;
 };
 
 enum class BlockState : uint8_t { kFree, kPrivate, kPublished, kDead };
@@ -91,8 +93,8 @@ struct StoreEvent {
 // One group of one tier.
 struct Pool {
   std::unique_ptr<EvictionPolicy> policy;
-  uint64_t unpinned = 0;  // blocks resident here that could be evicted in leaf-first order
-  uint64_t leaving = 0;   // slots that will be free when their demotion ends
+  uint64_t evictable = 0;  // blocks here that nobody needs; some only once a transfer has ended
+  uint64_t leaving = 0;    // slots that will be free when their demotion ends
 };
 
 class BlockStore final : public BlockView {
@@ -143,8 +145,8 @@ class BlockStore final : public BlockView {
   void IoUnpin(BlockId id, TierIndex tier);  // may free a dead block
   void SetLeaving(BlockId id, TierIndex tier, bool leaving);
   void VoidIncoming(BlockId id, TierIndex tier) { mut_at(id, tier).voided = true; }
-  // Moves the device slot of a private block to a published one that is not on the device. Frees
-  // the private block.
+  // Makes the device slot of a private block that of a published one, whose own, if it has one,
+  // goes with the private block. REQUIRES: no io_pins on either.
   void AdoptDeviceSlot(BlockId published, BlockId from_private);
   // A sequence keeps a slot whose contents are void: the published block gives it to a new private
   // block (refs 0).
@@ -205,6 +207,8 @@ class BlockStore final : public BlockView {
   void SetPresence(BlockId id, TierIndex tier, Presence presence, SlotId slot);
   bool Counted(BlockId id, TierIndex tier) const;  // by its parent's children count
   void CountAtParent(BlockId id, TierIndex tier, bool was);
+  bool Needed(BlockId id,
+              TierIndex tier) const;  // by who refers to it: they need one good copy, the highest
   bool Pinned(BlockId id, TierIndex tier) const;
   void Tell(BlockId id, TierIndex tier);  // brings the pool's policy up to date
   void TellAll(BlockId id);

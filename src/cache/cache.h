@@ -112,6 +112,8 @@ class Cache {
   ~Cache();
   // OK: closed, may be destroyed. DEADLINE_EXCEEDED: still closing.
   Status Close(uint64_t deadline_ns);
+  // The process ends without Close: no more work is begun, see Executor::Freeze.
+  void Freeze(uint64_t timeout_ns) { executor_->Freeze(timeout_ns); }
   uint64_t NowNs() const { return clock_->NowNs(); }
   const CacheConfig& config() const { return config_; }
 

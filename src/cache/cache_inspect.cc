@@ -84,7 +84,7 @@ Status Cache::Room(GroupIndex group, uint64_t* free, uint64_t* evictable) {
   MutexLock lock(&mu_);
   FERMATA_RETURN_IF_ERROR(OpenCheck());
   *free = device_->free_slots(group);
-  *evictable = mover_->Evictable(0, group) + store_->pool(0, group).leaving;
+  *evictable = mover_->Evictable(0, group);
   return Status();
 }
 
@@ -156,7 +156,7 @@ std::string Cache::Dump() {
       add("tier %s group=%u slots=%" PRIu64 " free=%" PRIu64 " evictable=%" PRIu64
           " leaving=%" PRIu64 "\n",
           tiers_[t]->info().name.c_str(), g, tiers_[t]->slots(g), tiers_[t]->free_slots(g),
-          store_->pool(t, g).unpinned, store_->pool(t, g).leaving);
+          store_->pool(t, g).evictable, store_->pool(t, g).leaving);
     }
   }
   sequences_.ForEach([&](ObjectId id, const Sequence& s) {

@@ -244,7 +244,7 @@ Status Cache::PlanDemotions(const Sequence& sequence, ParkMode mode, std::vector
     uint64_t room = 0;
     for (TierIndex t = 1; t < tiers_.size(); ++t) {
       if (!tiers_[t]->healthy() || !mover_->CanMakeRoom(t, g, 1)) continue;
-      room = tiers_[t]->free_slots(g) + mover_->Evictable(t, g) + store_->pool(t, g).leaving;
+      room = tiers_[t]->free_slots(g) + mover_->Evictable(t, g);
       break;
     }
     std::vector<BlockId> ours;

@@ -309,10 +309,7 @@ void Cache::Kick() {
       kicked_ = false;
       changed_.NotifyAll();
     }
-    const bool progress = IoRound();
-    MutexLock lock(&mu_);
-    // A full queue makes no progress: its own completions bring the next round.
-    if (progress && !mover_->outbox_empty()) Kick();
+    IoRound();
   });
 }
 
@@ -342,6 +339,12 @@ bool Cache::IoRound() {
     for (size_t i = 0; i < n; ++i) mover_->Complete(t, done[i]);
     mover_->Pump();
     changed_.NotifyAll();
+  }
+  if (progress) {
+    // What a full queue has refused goes next; without progress its own completions bring that
+    // round.
+    MutexLock lock(&mu_);
+    if (!mover_->outbox_empty()) Kick();
   }
   return progress;
 }

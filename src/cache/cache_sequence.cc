@@ -305,12 +305,14 @@ bool Cache::PublishBlock(Sequence* sequence, GroupIndex group, uint64_t index) {
     entry.canonical = entry.block;
     return true;
   }
+  const bool ours_alone = store_->block(entry.block).refs == 1;
+  const bool unheld = store_->block(existing).refs == 0 && store_->Resident(existing, 0) &&
+                      store_->at(existing, 0).io_pins == 0 && !store_->at(existing, 0).leaving;
   store_->Ref(existing);
   store_->Touch(existing, serial);
-  if (store_->block(entry.block).refs == 1 &&
-      store_->at(existing, 0).presence == Presence::kAbsent) {
-    // The same block lies on a lower tier only: our slot becomes its place on the device, at no
-    // cost.
+  if (ours_alone && (unheld || store_->at(existing, 0).presence == Presence::kAbsent)) {
+    // The same block lies on a lower tier only, or in a device slot that nobody holds: our slot
+    // becomes its place on the device, and the other one is free.
     store_->AdoptDeviceSlot(existing, entry.block);
     store_->Unref(entry.block);
     entry.block = entry.canonical = existing;

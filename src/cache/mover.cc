@@ -22,12 +22,11 @@ Mover::~Mover() = default;
 // requests
 
 uint64_t Mover::Evictable(TierIndex tier, GroupIndex group) const {
-  return store_->pool(tier, group).unpinned;
+  return store_->pool(tier, group).evictable;
 }
 
 bool Mover::CanMakeRoom(TierIndex tier, GroupIndex group, uint64_t need) const {
-  const uint64_t can_be_had =
-      store_->tier(tier)->free_slots(group) + Evictable(tier, group) + Leaving(tier, group);
+  const uint64_t can_be_had = store_->tier(tier)->free_slots(group) + Evictable(tier, group);
   return can_be_had >= state(tier, group).waiting + need;
 }
 
@@ -488,10 +487,10 @@ void Mover::FinishPromotion(BlockId block, TierIndex source, Status status) {
   }
   if (source != 0xff) {
     store_->IoUnpin(block, source);
-    // Memory below the device holds a block once; a durable tier keeps its clean copy until the
-    // room is needed.
+    // Host memory holds a block only while the device does not; a disk keeps its clean copy until
+    // the room is needed.
     const bool published = store_->block(block).state == BlockState::kPublished;
-    if (published && status.ok() && !store_->tier(source)->has(kTierDurable) &&
+    if (published && status.ok() && store_->tier(source)->info().kind == TierKind::kHost &&
         store_->Resident(block, source) && store_->at(block, source).io_pins == 0 &&
         !store_->at(block, source).leaving) {
       store_->Remove(block, source);

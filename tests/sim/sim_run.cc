@@ -65,7 +65,7 @@ class SimRun {
       setup.groups.push_back(second);
     }
     setup.device_blocks = static_cast<uint32_t>((2 + random->Below(2)) * 2);
-    setup.host_blocks = 2 + 2 * random->Below(2);
+    setup.host_blocks = 2 * random->Below(3);
     setup.sim_blocks = 8;
     setup.seed = seed;
     setup.lease_ns = 3000;
@@ -86,7 +86,12 @@ class SimRun {
   }
 
   void Expect(bool condition, const std::string& what) {
-    if (!condition && result_.error.empty()) result_.error = what;
+    if (condition || !result_.error.empty()) return;
+    std::string dump(1 << 16, '\0');
+    size_t needed = 0;
+    fermata_state_dump(cache_.id(), dump.data(), dump.size(), &needed, nullptr);
+    dump.resize(std::min(dump.size(), needed));
+    result_.error = what + "; operation " + std::to_string(operation_) + "\n" + dump;
   }
 
   // Token p of one of three prompts, with a rare variant: prefixes are shared and diverge.
@@ -94,7 +99,7 @@ class SimRun {
     Tokens tokens;
     for (uint64_t p = from; p < from + count; ++p) {
       uint32_t token = static_cast<uint32_t>(family_ * 1000 + p);
-      if (random_.Chance(3)) token += 100 + static_cast<uint32_t>(random_.Below(2));
+      if (random_.Chance(1)) token += 100 + static_cast<uint32_t>(random_.Below(2));
       tokens.push_back(token);
     }
     return tokens;
@@ -103,8 +108,18 @@ class SimRun {
   SimSeq* Pick() { return seqs_.empty() ? nullptr : &seqs_[random_.Below(seqs_.size())]; }
 
   void OneOperation() {
-    family_ = random_.Below(3);
-    switch (random_.Below(24)) {
+    if (random_.Chance(5)) family_ = random_.Below(3);
+    operation_ = random_.Below(32);
+    switch (operation_) {
+      case 24:
+      case 25:
+      case 26:
+      case 27:
+      case 28:
+      case 29:
+      case 30:
+      case 31:
+        return Request();
       case 0:
       case 1:
         return Create();
@@ -162,7 +177,7 @@ class SimRun {
       const fermata_sequence_info info = cache_.Info(s.seq);
       Expect(info.tokens == s.seq.tokens.size(), "a sequence has another length than the model");
       Expect(info.published_tokens <= s.marked, "more is published than was marked");
-      if (s.loaded && random_.Chance(20)) CheckBytes(s, s.written);
+      if (s.loaded) CheckBytes(s, s.written);
     }
   }
 
@@ -287,6 +302,49 @@ class SimRun {
     }
   }
 
+  // A whole turn, as an engine would run it: what is cached comes back, the rest is computed.
+  void Request() {
+    if (seqs_.size() >= 3) Release();
+    LookupOptions options;
+    if (random_.Chance(50)) options.session = sessions_[random_.Below(2)];
+    const Tokens prompt = Draw(0, kLongest);
+    const Hit hit = cache_.Lookup(prompt, options);
+    Expect(hit.tokens <= LongestPublished({}, prompt), "a hit of what was never published");
+    result_.hits += hit.tokens > 0;
+    SimSeq turn;
+    turn.seq = cache_.Create();
+    if (hit.lease.id != 0) {
+      Expect(cache_.Take(hit, &turn.seq).ok(), "take of a fresh lease");
+      turn.written = turn.marked = turn.seq.tokens.size();
+      turn.loaded = false;
+      turn.job = cache_.StartLoad(turn.seq);
+      Expect(Acceptable(turn.job), "load: " + turn.job.outcome.message);
+      turn.busy = turn.job.outcome.ok();
+    }
+    if (turn.busy) Ended(&turn, cache_.Finish(turn.job));
+    const uint64_t have = turn.seq.tokens.size();
+    if ((turn.loaded || have == 0) && have < kLongest) {
+      const Tokens rest(prompt.begin() + static_cast<std::ptrdiff_t>(have), prompt.end());
+      Outcome outcome = cache_.TryAppend(&turn.seq, rest);
+      for (int tries = 0; tries < 3 && outcome.reason == FERMATA_REASON_WOULD_BLOCK; ++tries) {
+        cache_.Advance(300);
+        cache_.Step(200);
+        outcome = cache_.TryAppend(&turn.seq, rest);
+      }
+      if (outcome.ok()) {
+        cache_.Write(turn.seq, turn.written, kLongest);
+        cache_.Mark(turn.seq, kLongest);
+        turn.written = turn.marked = kLongest;
+        Publish(turn);
+      }
+    }
+    if (random_.Chance(60)) {
+      cache_.Release(&turn.seq);
+    } else {
+      seqs_.push_back(std::move(turn));
+    }
+  }
+
   void TakeOrDrop() {
     if (leases_.empty()) return;
     const Hit hit = leases_.back();
@@ -307,8 +365,6 @@ class SimRun {
            "take: " + outcome.message);
     s.written = s.marked = s.seq.tokens.size();
     s.loaded = s.seq.tokens.empty();
-    // A lease from before a reset may still be taken; what follows it is of the old epoch.
-    if (resets_ > 0 && outcome.ok()) s.stale_from = 0;
     seqs_.push_back(std::move(s));
   }
 
@@ -492,6 +548,7 @@ class SimRun {
   fermata_session sessions_[2] = {};
   std::set<std::pair<size_t, Tokens>> published_;
   SimResult result_;
+  uint64_t operation_ = 0;  // the last one, for the report
 };
 
 }  // namespace
