@@ -98,8 +98,7 @@ void AddReplayOptions(CLI::App* app, Arguments* a) {
       ->capture_default_str();
   app->add_option("--keys", a->keys, "name blocks by the trace's ids (blocks) or by tokens")
       ->capture_default_str();
-  Whole(app, "--threads", &r.threads, "threads that write and check bytes")
-      ->capture_default_str();
+  Whole(app, "--threads", &r.threads, "threads that write and check bytes")->capture_default_str();
   Whole(app, "--sabotage", &r.sabotage,
         "flip a byte of every Nth written block; the run must fail");
   app->add_option("--json", a->json, "write the report as JSON")->type_name("FILE");

@@ -103,6 +103,7 @@ std::string TextReport(const ReportInput& input) {
        Grouped(m.orphans_max).c_str(),
        m.audit_error.empty() ? "" : "; FAILED: ", m.audit_error.c_str());
   for (const auto& [name, text] : m.stat_words) {
+    if (text.empty()) continue;
     Line(&out, "%-10s %s", name.c_str(), text.c_str());
   }
   Line(&out, "time       %.2f s (%.2f s checking, %.2f s writing), peak memory %s", m.wall_s,

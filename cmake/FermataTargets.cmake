@@ -27,20 +27,63 @@ if(FERMATA_HASH_BITS LESS 128)
   target_compile_definitions(fermata_flags INTERFACE FERMATA_HASH_BITS=${FERMATA_HASH_BITS})
 endif()
 
+# Half of compiling a file of ours is reading the same standard headers, so they are read once. A precompiled header demands
+# equal flags and definitions, hence one for the layers (owned by the first, fermata_base), and two for tests below. The presets
+# clang and release build without any (CMAKE_DISABLE_PRECOMPILE_HEADERS), so that a file which lacks an include is found.
+set(fermata_std_headers <algorithm> <array> <atomic> <cinttypes> <cstdint> <cstring> <deque> <functional> <map> <memory>
+  <optional> <span> <string> <string_view> <utility> <vector>)
+
 # fermata_library(name SOURCES ... DEPS ...): a static, hidden, position-independent layer of the library.
 function(fermata_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
   add_library(${name} STATIC ${arg_SOURCES})
   target_link_libraries(${name} PUBLIC fermata_flags ${arg_DEPS})
+  if(FERMATA_UNITY)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
+  endif()
+  if(name STREQUAL fermata_base)
+    target_precompile_headers(${name} PRIVATE ${fermata_std_headers} <absl/container/flat_hash_map.h>)
+  elseif(name STREQUAL fermata_bench_lib)  # its definitions differ
+    target_precompile_headers(${name} PRIVATE ${fermata_std_headers})
+  else()
+    target_precompile_headers(${name} REUSE_FROM fermata_base)
+  endif()
+endfunction()
+
+# Tests run for seconds and are compiled at each change: no optimisation, line numbers alone as debug information. What they
+# test keeps the flags of the build type.
+add_library(fermata_test_flags INTERFACE)
+target_link_libraries(fermata_test_flags INTERFACE fermata_flags)
+target_compile_options(fermata_test_flags INTERFACE -O0 -g1)
+
+# fermata_test_pch(target DEPS ... HEADERS ...): owns a precompiled header for tests that link DEPS. Executables and what they
+# share have to agree on position-independent code, so it is left to the compiler's default.
+function(fermata_test_pch target)
+  cmake_parse_arguments(arg "" "" "DEPS;HEADERS" ${ARGN})
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/${target}.cc CONTENT "")
+  add_library(${target} OBJECT ${CMAKE_BINARY_DIR}/${target}.cc)
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_link_libraries(${target} PRIVATE fermata_test_flags ${arg_DEPS} GTest::gmock GTest::gtest)
+  target_precompile_headers(${target} PRIVATE <gmock/gmock.h> <gtest/gtest.h> ${fermata_std_headers} <set> <filesystem>
+    ${arg_HEADERS})
 endfunction()
 
 # fermata_test(name SOURCES ... DEPS ... LABELS ...): one GoogleTest binary, one ctest entry. Labels: unit, conformance, capi,
 # faults, sim, fuzz, package, gate; `threads` for what ThreadSanitizer should see; `long` keeps a test out of scripts/test
 # and scripts/check (scripts/long runs it).
 function(fermata_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "UNITY" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
-  target_link_libraries(${name} PRIVATE fermata_flags ${arg_DEPS} GTest::gmock GTest::gtest_main)
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  if(arg_UNITY)  # files whose helpers do not clash: their templates are instantiated once
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
+  endif()
+  target_link_libraries(${name} PRIVATE fermata_test_flags ${arg_DEPS} GTest::gmock GTest::gtest_main)
+  if("fermata_test_cache" IN_LIST arg_DEPS)
+    target_precompile_headers(${name} REUSE_FROM fermata_cache_test_pch)
+  else()
+    target_precompile_headers(${name} REUSE_FROM fermata_plain_test_pch)
+  endif()
   add_test(NAME ${name} COMMAND ${name})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)

@@ -26,7 +26,13 @@ step() {
   limit=$(budget "$name")
   echo "--- $name: $*"
   begin=$SECONDS
-  timeout --foreground --kill-after=10 $((limit * 2)) "$@" || code=$?
+  # Not in the foreground: timeout then ends the whole process group, compilers and tests included. Interrupting the script has
+  # to reach it, too.
+  timeout --kill-after=10 $((limit * 2)) "$@" &
+  local pid=$!
+  trap 'kill -TERM "'"$pid"'" 2>/dev/null; wait "'"$pid"'"; exit 130' INT TERM
+  wait "$pid" || code=$?
+  trap - INT TERM
   elapsed=$((SECONDS - begin))
   if [[ $code -eq 124 || $code -eq 137 ]]; then
     echo "--- $name: ended after $elapsed s, twice its budget of $limit s" >&2

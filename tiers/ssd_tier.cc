@@ -211,6 +211,8 @@ Status SsdTier::PutSpace(const SpaceRecord& space, bool sync) {
     return ErrorF(StatusCode::kInvalidArgument, "space identity: %zu bytes, at most %llu",
                   space.identity.size(), static_cast<unsigned long long>(kSsdIdentityBytesMax));
   }
+  // What was released before is gone for good once this is durable: an erase relies on it.
+  if (sync) ApplyDeletes({});
   const MetaOp op{MetaOp::Kind::kPut, EncodeSpaceKey(space.number), EncodeSpaceValue(space)};
   return catalog_->Apply(std::span(&op, 1), sync);
 }

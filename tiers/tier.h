@@ -139,8 +139,8 @@ class Tier {
                          const std::function<void(const BlockRecord&, SlotId)>& /*block*/) {
     return Status();
   }
-  // Stores or replaces a space record. `sync`: durable against power loss before returning. May do
-  // I/O; no lock held.
+  // Stores or replaces a space record. `sync`: durable against power loss before returning, and
+  // with it every Release that came before. May do I/O; the executor's thread, no lock held.
   virtual Status PutSpace(const SpaceRecord&, bool /*sync*/) { return Status(); }
   virtual Status DropSpace(uint32_t /*number*/, bool /*sync*/) { return Status(); }
 

@@ -309,7 +309,7 @@ void BlockStore::SetLeaving(BlockId id, TierIndex tier, bool leaving) {
   Residency& residency = mut_at(id, tier);
   residency.leaving = leaving;
   CountAtParent(id, tier, was);
-  Tell(id, tier);
+  TellAll(id);  // A copy that leaves makes those below it needed.
 }
 
 void BlockStore::AdoptDeviceSlot(BlockId published, BlockId from_private) {

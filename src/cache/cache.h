@@ -224,7 +224,9 @@ class Cache {
                           uint64_t user_data) FERMATA_REQUIRES(mu_);
   Status PlanLoad(Sequence* sequence, const LoadOptions& options, Job* plan) FERMATA_REQUIRES(mu_);
   Result<ObjectId> StartLoad(Sequence* sequence, const LoadOptions& options) FERMATA_REQUIRES(mu_);
-  void ContinueLoad(ObjectId id) FERMATA_REQUIRES(mu_);
+  void RequestSlots(ObjectId id) FERMATA_REQUIRES(mu_);
+  void SlotsAnswered(ObjectId id) FERMATA_REQUIRES(mu_);
+  void CancelRequests(Job* job) FERMATA_REQUIRES(mu_);
   void LaunchLoads(ObjectId id) FERMATA_REQUIRES(mu_);
   void LoadItemDone(ObjectId id, const Status& status) FERMATA_REQUIRES(mu_);
   void FinishLoad(ObjectId id) FERMATA_REQUIRES(mu_);

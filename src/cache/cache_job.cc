@@ -4,6 +4,7 @@
 // once; a park demotes. Each ends once.
 #include <algorithm>
 #include <cinttypes>
+#include <utility>
 
 #include "cache/cache.h"
 
@@ -101,48 +102,60 @@ Result<ObjectId> Cache::StartLoad(Sequence* sequence, const LoadOptions& options
       StopJob(late, Status(StatusCode::kDeadlineExceeded, "the job's deadline has passed"));
     });
   }
-  ContinueLoad(*id);
+  RequestSlots(*id);
   return id;
 }
 
-// Groups in order, so that two jobs never wait for each other; the books of each pool are all or
-// nothing.
-void Cache::ContinueLoad(ObjectId id) {
-  Job* job = jobs_.Find(id);
-  while (job != nullptr && job->next_group < config_.groups.size()) {
-    const GroupIndex g = job->next_group;
+// Every job queues for all its groups in one step, so that two jobs stand in the same order
+// everywhere and never wait for each other.
+void Cache::RequestSlots(ObjectId id) {
+  Job* const job = jobs_.Find(id);
+  job->requests.assign(config_.groups.size(), 0);
+  job->unanswered = 1;  // Ours: answers may come within the calls.
+  for (GroupIndex g = 0; g < config_.groups.size() && job->status.ok(); ++g) {
     const uint64_t need = job->want_loads[g] + job->want_reserve[g];
-    if (need == 0) {
-      ++job->next_group;
-      continue;
-    }
-    job->launching = true;  // The answer may come within the call.
-    const uint64_t request =
-        mover_->Request(0, g, need, [this, id, g](Status status, std::vector<SlotId> slots) {
+    if (need == 0) continue;
+    ++job->unanswered;
+    bool answered = false;
+    bool* const answered_now = &answered;
+    const auto starting = std::make_shared<bool>(true);
+    const uint64_t request = mover_->Request(
+        0, g, need,
+        [this, id, g, answered_now, starting](Status status, std::vector<SlotId> slots) {
           mu_.AssertHeld();
+          if (*starting) *answered_now = true;
           Job* const waiting = jobs_.Find(id);
           FERMATA_CHECK(waiting != nullptr);
-          waiting->request = 0;
+          waiting->requests[g] = 0;
           if (status.ok()) {
             waiting->slots[g] = std::move(slots);
-            ++waiting->next_group;
-          } else {
-            if (waiting->status.ok()) waiting->status = std::move(status);
-            waiting->next_group = static_cast<GroupIndex>(config_.groups.size());
+          } else if (waiting->status.ok()) {
+            waiting->status = std::move(status);
           }
-          if (!waiting->launching) ContinueLoad(id);
+          SlotsAnswered(id);
         });
-    job->launching = false;
-    if (job->next_group == g) {
-      job->request = request;
-      return;
-    }
+    *starting = false;
+    if (!answered) job->requests[g] = request;
   }
-  if (job == nullptr) return;
+  SlotsAnswered(id);
+}
+
+void Cache::SlotsAnswered(ObjectId id) {
+  Job* const job = jobs_.Find(id);
+  if (!job->status.ok()) CancelRequests(job);
+  if (--job->unanswered != 0) return;
   if (job->status.ok()) {
     LaunchLoads(id);
   } else {
     FinishLoad(id);
+  }
+}
+
+void Cache::CancelRequests(Job* job) {
+  for (uint64_t& request : job->requests) {
+    if (request == 0) continue;
+    --job->unanswered;
+    mover_->CancelRequest(std::exchange(request, 0));
   }
 }
 
@@ -380,11 +393,10 @@ void Cache::StopJob(Job* job, Status why) {
   if (job->status.ok()) job->status = std::move(why);
   job->cancelled = true;
   if (job->kind == JobKind::kPark) return;  // Demotions run to their end: bytes are under way.
-  if (job->request != 0) {
-    mover_->CancelRequest(job->request);
-    job->request = 0;
-    FinishLoad(job->id);
-  }
+  if (job->unanswered == 0) return;         // Its transfers run to their end.
+  CancelRequests(job);
+  FERMATA_CHECK(job->unanswered == 0);
+  FinishLoad(job->id);
 }
 
 Status Cache::CancelJob(ObjectId id) {

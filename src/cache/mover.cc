@@ -105,7 +105,7 @@ void Mover::Pump() {
   pumping_ = true;
   do {
     pump_again_ = false;
-    for (TierIndex t = 0; t < store_->tier_count(); ++t) {
+    for (TierIndex t = store_->tier_count(); t-- > 0;) {
       for (GroupIndex g = 0; g < store_->group_count(); ++g) {
         if (!state(t, g).requests.empty()) ServePool(t, g);
       }
@@ -137,6 +137,10 @@ void Mover::ServePool(TierIndex t, GroupIndex g) {
     if (Leaving(t, g) < pool.waiting && EvictOne(t, g)) continue;
     if (Leaving(t, g) > 0 || transfers_in_flight_ > 0)
       return;  // What is under way ends in another Pump.
+    // A victim's leaf may be held by a demotion that itself waits for a slot further down.
+    for (size_t i = (t + size_t{1}) * store_->group_count(); i < states_.size(); ++i) {
+      if (!states_[i].requests.empty()) return;
+    }
     EndRequest(
         t, g, pool.requests.begin(),
         ReasonF(StatusCode::kResourceExhausted, Reason::kNoSpace,
@@ -236,16 +240,24 @@ bool Mover::EvictOne(TierIndex tier, GroupIndex group) {
 }
 
 void Mover::Demote(BlockId block, std::function<void(bool)> done) {
+  if (store_->block(block).state != BlockState::kPublished || !store_->Resident(block, 0)) {
+    done(store_->block(block).state == BlockState::kPublished && store_->BestTier(block) > 0);
+    return;
+  }
+  // It leaves the device only as a leaf that no transfer touches; otherwise its copy below is
+  // enough.
+  const Residency& here = store_->at(block, 0);
+  const bool may_go = here.io_pins == 0 && here.children == 0 && !here.leaving;
   const int target = DemotionTarget(block, 0);
   if (target < 0) {
-    Drop(block, 0);
+    if (may_go) Drop(block, 0);
     done(false);
     return;
   }
   const TierIndex to = static_cast<TierIndex>(target);
   const uint64_t uid = store_->block(block).uid;
   if (store_->Resident(block, to)) {
-    Drop(block, 0);
+    if (may_go) Drop(block, 0);
     done(true);
     return;
   }
@@ -256,8 +268,8 @@ void Mover::Demote(BlockId block, std::function<void(bool)> done) {
     // A relative's demotion takes it along; it leaves when it has arrived.
     store_->SetLeaving(block, 0, true);
     settled_[Raw(block)].push_back(std::move(finish));
-  } else if (!StartDemotion(block, 0, to, finish)) {
-    Drop(block, 0);
+  } else if (here.leaving || !StartDemotion(block, 0, to, finish)) {
+    if (may_go) Drop(block, 0);
     finish();
   }
 }
@@ -286,7 +298,7 @@ bool Mover::StartDemotion(BlockId block, TierIndex from, TierIndex to, std::func
   for (const BlockId id : path) {
     const int source = id == block ? from : store_->BestTier(id);
     if (source < 0) return false;  // Nothing was pinned yet.
-    items.push_back(Outgoing{id, static_cast<TierIndex>(source), false, Status(), batch});
+    items.push_back(Outgoing{id, static_cast<TierIndex>(source), false, Status(), batch, {}});
   }
   batch->outstanding = items.size();
   for (const Outgoing& item : items) store_->IoPin(item.block, item.source);
@@ -311,6 +323,7 @@ void Mover::LaunchDemotion(std::vector<Outgoing> items, std::vector<SlotId> slot
   for (size_t i = 0; i < items.size(); ++i) {
     outgoing_.push_back(std::move(items[i]));
     Outgoing* const item = &outgoing_.back();
+    item->self = std::prev(outgoing_.end());
     const BlockId block = item->block;
     const bool alive = store_->block(block).state == BlockState::kPublished;
     if (alive) {
@@ -368,7 +381,7 @@ void Mover::SettleOutgoing() {
         Outgoing* const settled = *it;
         it = unsettled_.erase(it);
         const std::shared_ptr<Batch> batch = settled->batch;
-        outgoing_.remove_if([settled](const Outgoing& o) { return &o == settled; });
+        outgoing_.erase(settled->self);
         EndBatchItem(batch);
         progress = true;
         break;  // done callbacks may have changed the list

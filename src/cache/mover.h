@@ -103,6 +103,7 @@ class Mover {
         false;  // its own transfer brings the bytes; otherwise somebody else's does, or did
     Status status;
     std::shared_ptr<Batch> batch;
+    std::list<Outgoing>::iterator self;  // its place in outgoing_
   };
   struct Transfer {
     BlockId block = BlockId::kNone;

@@ -44,7 +44,7 @@ class ObjectTable {
   }
   T* Find(ObjectId id) const {
     const uint32_t index = static_cast<uint32_t>(id & 0xffffff);
-    const uint32_t generation = static_cast<uint32_t>(id >> 24);
+    const uint64_t generation = id >> 24;  // whole: noise above it makes it nobody's
     if (index >= slots_.size() || slots_[index].generation != generation) return nullptr;
     return slots_[index].object.get();
   }

@@ -112,14 +112,13 @@ struct Job {
   uint64_t timer = 0;
   Status status;  // the first thing that went wrong
   bool cancelled = false;
-  // Load: slots first, group by group, then all transfers at once.
-  GroupIndex next_group = 0;
-  uint64_t request = 0;
+  // Load: all slots first, then all transfers at once.
+  std::vector<uint64_t> requests;      // per group: the slot request that has not answered, or 0
+  uint64_t unanswered = 0;             // of them, and one of the starter's own
   std::vector<uint64_t> want_loads;    // per group: blocks to bring in
   std::vector<uint64_t> want_reserve;  // per group: slots to hold
   std::vector<std::vector<SlotId>> slots;
   uint64_t outstanding = 0;
-  bool launching = false;
   uint32_t items_total = 0;
   uint32_t items_ok = 0;
 };

@@ -257,7 +257,7 @@ class SimRun {
     s->seq.tokens.resize(std::min<size_t>(s->seq.tokens.size(), tokens));
     s->written = std::min(s->written, tokens);
     s->marked = std::min(s->marked, tokens);
-    if (tokens < s->stale_from) s->stale_from = ~uint64_t{0};
+    if (tokens < s->stale_from || tokens == 0) s->stale_from = ~uint64_t{0};
   }
 
   void Release() {
@@ -453,9 +453,11 @@ class SimRun {
       return;
     }
     Expect(end.status == FERMATA_DATA_LOSS || end.status == FERMATA_UNAVAILABLE ||
-               end.status == FERMATA_CANCELLED,
+               end.status == FERMATA_CANCELLED ||
+               // Others took hold of what was evictable when it was accepted.
+               end.status == FERMATA_RESOURCE_EXHAUSTED,
            std::string("a load ended ") + fermata_status_name(end.status));
-    if (end.status != FERMATA_CANCELLED) {
+    if (end.status == FERMATA_DATA_LOSS || end.status == FERMATA_UNAVAILABLE) {
       ++result_.failed_loads;
       Expect(info.tokens == end.valid_tokens, "a failed load did not cut the sequence");
     }

@@ -90,7 +90,11 @@ class Runs(unittest.TestCase):
         for key, column in (("tokens_prompt", "prompt_tokens"), ("tokens_hit_device", "hit_device"), ("tokens_hit_host", "hit_host"),
                             ("tokens_recomputed", "recomputed")):
             self.assertEqual(sum(int(row[column]) for row in rows), report[key], key)
-        self.assertGreater(os.path.getsize(page), 200000)
+        with open(page, encoding="utf-8") as file:
+            text = file.read()
+        data = json.loads(text.split('id="data">', 1)[1].split("</script>", 1)[0])
+        self.assertEqual(data["requests"], report["requests"])
+        self.assertEqual(sum(bucket["prompt"] for bucket in data["timeline"]), report["tokens_prompt"])
 
     def test_token_keys_and_splits_find_the_same_prefixes(self):
         # Nothing is ever evicted here, so naming and block size cannot change what is found.
@@ -117,10 +121,11 @@ class Runs(unittest.TestCase):
         self.assertGreater(self.real("--sabotage", "50", code=1)["oracle_failures"], 0)
 
     def test_clocks_agree(self):
+        # Not to the block: on the real clock a demotion may still be under way when the next victim is chosen.
         real = self.real()
         virtual = self.replay(*self.small, "--device-blocks", "400", "--host-blocks", "300", "--ssd-blocks", "3000")
-        for key in ("tokens_hit_device", "tokens_hit_host", "tokens_hit_ssd", "requests_cut"):
-            self.assertEqual(real[key], virtual[key], key)
+        self.assertEqual(real["requests_cut"], virtual["requests_cut"])
+        self.assertAlmostEqual(real["hit_ratio"], virtual["hit_ratio"], delta=0.01)
 
     def test_generated_trace_replays_like_the_embedded_one(self):
         path = os.path.join(self.dir, "trace.jsonl.gz")

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-set(FERMATA_SSD_TEST_SUPPORT ${PROJECT_SOURCE_DIR}/tests/support/sim_block_device.cc)
-fermata_test(ssd_format_test SOURCES ssd_format_test.cc DEPS fermata_tiers LABELS unit)
-fermata_test(ssd_device_test SOURCES ssd_device_test.cc DEPS fermata_tiers LABELS unit)
-fermata_test(ssd_tier_test SOURCES ssd_tier_test.cc DEPS fermata_tiers LABELS unit)
-fermata_test(ssd_open_test SOURCES ssd_open_test.cc DEPS fermata_tiers LABELS unit)
-fermata_test(ssd_fault_test SOURCES ssd_fault_test.cc ${FERMATA_SSD_TEST_SUPPORT} DEPS fermata_tiers LABELS unit)
+fermata_test(ssd_tier_test UNITY
+  SOURCES ssd_device_test.cc ssd_fault_test.cc ssd_format_test.cc ssd_open_test.cc ssd_tier_test.cc
+          ${PROJECT_SOURCE_DIR}/tests/support/sim_block_device.cc
+  DEPS fermata_tiers LABELS unit)
+# Its own process: it forks a child and kills it.
 fermata_test(ssd_kill_test SOURCES ssd_kill_test.cc DEPS fermata_tiers LABELS unit)

@@ -168,6 +168,24 @@ TEST(SsdTier, CatalogForgetsASlotBeforeItsNextWriteBegins) {
   EXPECT_EQ(meta->entries.count(key), 1u);
 }
 
+TEST(SsdTier, ASyncedSpaceTakesEarlierReleasesWithIt) {
+  SsdTempDir dir;
+  const auto meta = std::make_shared<MemMeta>();
+  SsdTierOptions options = TestOptions(dir.store());
+  options.make_meta = [&](const std::string&) -> Result<std::unique_ptr<MetaStore>> {
+    return std::unique_ptr<MetaStore>(std::make_unique<MemMetaStore>(meta));
+  };
+  const auto tier = OpenTier(options);
+  const SlotId slot = AcquireSlot(tier.get());
+  ASSERT_TRUE(WriteBlock(tier.get(), slot, 1).ok());
+  tier->Release(0, std::span(&slot, 1));
+  ASSERT_TRUE(tier->PutSpace(SpaceRecord{1, "space"}, /*sync=*/true).ok());
+  // What a crash now would leave behind.
+  MutexLock lock(&meta->mu);
+  EXPECT_EQ(meta->entries.count(EncodeBlockKey(0, slot)), 0u);
+  EXPECT_GE(meta->synced, 1u);
+}
+
 TEST(SsdTier, FullTierGivesNothingAndFreedSlotsComeBack) {
   SsdTempDir dir;
   const auto tier = OpenTier(TestOptions(dir.store(), 8));
