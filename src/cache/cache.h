@@ -194,7 +194,7 @@ class Cache {
   Status CheckName(const SpaceState& space, const LookupRequest& request, NamedPrefix* prefix) const
       FERMATA_REQUIRES(mu_);
   void FindPrefix(const SpaceState& space, const NamedPrefix& prefix, uint64_t token_limit,
-                  FoundPrefix* found) FERMATA_REQUIRES(mu_);
+                  bool on_sick_tiers_too, FoundPrefix* found) FERMATA_REQUIRES(mu_);
   void CountTiers(const FoundPrefix& found, LookupAnswer* answer) FERMATA_REQUIRES(mu_);
   void NoteSupersession(ObjectId session, const FoundPrefix& found) FERMATA_REQUIRES(mu_);
   void EndLease(ObjectId id) FERMATA_REQUIRES(mu_);

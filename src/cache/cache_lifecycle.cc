@@ -249,12 +249,24 @@ Result<uint64_t> Cache::Erase(ObjectId space_id, const LookupRequest& request,
     NamedPrefix prefix;
     FERMATA_RETURN_IF_ERROR(CheckName(*handle->space, request, &prefix));
     FoundPrefix found;
-    FindPrefix(*handle->space, prefix, kMaxTokens, &found);
+    FindPrefix(*handle->space, prefix, kMaxTokens, /*on_sick_tiers_too=*/true, &found);
     for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
       const uint64_t block_tokens = config_.groups[g].block_tokens;
       const uint64_t first = (from_token + block_tokens - 1) / block_tokens;
       if (first < found.blocks[g].size()) killed += store_->Kill(found.blocks[g][first], nullptr);
     }
+    // Who holds an erased block may go on using it, and publishes nothing that was computed on top
+    // of it.
+    sequences_.ForEach([&](ObjectId, Sequence& sequence) {
+      mu_.AssertHeld();
+      for (const GroupTable& table : sequence.groups) {
+        for (const TableEntry& entry : table.blocks) {
+          const BlockId id = entry.canonical;
+          if (id != BlockId::kNone && store_->block(id).state != BlockState::kPublished)
+            sequence.frozen = true;
+        }
+      }
+    });
     RoomMayHaveGrown();
   }
   if (killed > 0) FERMATA_RETURN_IF_ERROR(MakeDurable());

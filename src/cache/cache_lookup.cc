@@ -115,7 +115,7 @@ Status Cache::CheckName(const SpaceState& space, const LookupRequest& request,
 }
 
 void Cache::FindPrefix(const SpaceState& space, const NamedPrefix& prefix, uint64_t token_limit,
-                       FoundPrefix* found) {
+                       bool on_sick_tiers_too, FoundPrefix* found) {
   const uint64_t units = prefix.units();
   std::vector<std::byte> scratch;
   found->blocks.assign(config_.groups.size(), {});
@@ -131,7 +131,7 @@ void Cache::FindPrefix(const SpaceState& space, const NamedPrefix& prefix, uint6
       const Hash128& key = found->chain[first + per_block - 1];
       const BlockId id =
           store_->Find(space.number, g, parent, key, prefix.Name(first, per_block, &scratch));
-      if (id == BlockId::kNone || store_->BestTier(id) < 0) break;
+      if (id == BlockId::kNone || (!on_sick_tiers_too && store_->BestTier(id) < 0)) break;
       found->blocks[g].push_back(id);
       parent = id;
     }
@@ -196,7 +196,7 @@ Result<LookupAnswer> Cache::Lookup(ObjectId space_id, const LookupRequest& reque
   const uint64_t total = std::max(request.token_count, prefix.units() * config_.chain_tokens);
   const uint64_t limit = total > request.leave_tokens ? total - request.leave_tokens : 0;
   FoundPrefix found;
-  FindPrefix(*space, prefix, limit, &found);
+  FindPrefix(*space, prefix, limit, /*on_sick_tiers_too=*/false, &found);
   if (request.lease && request.session != 0) NoteSupersession(request.session, found);
   LookupAnswer answer;
   answer.hit_tokens = found.tokens;
