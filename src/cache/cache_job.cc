@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Cache: jobs. A load first has all the slots it needs, group by group, then moves its blocks at
+// Cache: jobs. A load first has all the slots it needs, in every group, then moves its blocks at
 // once; a park demotes. Each ends once.
 #include <algorithm>
 #include <cinttypes>

@@ -373,7 +373,9 @@ TEST(Faults, B52_EvictedBranchesLeaveNoMemoryBehind) {
     cache.Release(&seq);
   }
   EXPECT_EQ(cache.GetStats().total.blocks, 8u);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they keep what was freed
   EXPECT_LT(ResidentBytes(), warm + (1 << 20));
+#endif
 }
 
 TEST(Faults, B60_TwentyThousandTransfersOpenNoDescriptors) {
