@@ -362,7 +362,7 @@ TEST(Faults, B52_EvictedBranchesLeaveNoMemoryBehind) {
   const Tokens system_prompt = Prompt(52, 32);
   Seq first = cache.Stored(system_prompt);
   cache.Release(&first);
-  uint64_t warm = 0;
+  [[maybe_unused]] uint64_t warm = 0;
   for (uint32_t i = 0; i < kCycles; ++i) {
     if (i == kCycles / 10) warm = ResidentBytes();
     Seq seq = cache.Create();
