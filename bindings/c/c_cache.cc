@@ -220,7 +220,7 @@ const char* fermata_version(void) {
 uint32_t fermata_abi(void) { return uint32_t{FERMATA_VERSION_MAJOR} << 16 | FERMATA_VERSION_MINOR; }
 
 void fermata_config_init(fermata_config* config, size_t struct_size) {
-  if (config == nullptr || struct_size < sizeof(uint32_t) || struct_size > kMaxStructSize) return;
+  if (config == nullptr || !IsStructSize<fermata_config>(struct_size)) return;
   std::memset(static_cast<void*>(config), 0, struct_size);
   const uint32_t size = static_cast<uint32_t>(struct_size);
   std::memcpy(static_cast<void*>(config), &size, sizeof size);
@@ -442,12 +442,6 @@ fermata_status fermata_queue_poll(fermata_queue handle, fermata_completion* out,
     FERMATA_RETURN_IF_ERROR(ResolveQueue(handle.id, "queue", &queue));
     if (capacity == 0) return Status();
     FERMATA_RETURN_IF_ERROR(CheckArray(out, capacity, 1u << 20, "out"));
-    uint32_t stride = 0;
-    std::memcpy(&stride, out, sizeof stride);
-    if (stride < sizeof(uint32_t) || stride > kMaxStructSize) {
-      return ErrorF(StatusCode::kInvalidArgument, "out[0].struct_size is %u, want %zu", stride,
-                    sizeof(fermata_completion));
-    }
     std::vector<Completion> taken(capacity < 256 ? capacity : 256);
     const size_t n = queue->Poll(taken, timeout_ns);
     for (size_t i = 0; i < n; ++i) {
@@ -459,10 +453,7 @@ fermata_status fermata_queue_poll(fermata_queue handle, fermata_completion* out,
       completion.items_total = taken[i].items_total;
       completion.items_ok = taken[i].items_ok;
       completion.valid_tokens = taken[i].valid_tokens;
-      fermata_completion* const to =
-          reinterpret_cast<fermata_completion*>(reinterpret_cast<unsigned char*>(out) + i * stride);
-      WriteStruct(completion, to, stride);
-      std::memcpy(static_cast<void*>(to), &stride, sizeof stride);  // The array keeps its stride.
+      WriteElement(completion, out, i);
     }
     *out_count = n;
     return Status();

@@ -106,12 +106,6 @@ fermata_status fermata_events_poll(fermata_cache handle, fermata_event* out, siz
     CacheRef cache;
     FERMATA_RETURN_IF_ERROR(FindCache(handle, &cache));
     FERMATA_RETURN_IF_ERROR(CheckArray(out, capacity, 1u << 24, "out"));
-    uint32_t stride = sizeof(fermata_event);
-    if (capacity > 0) std::memcpy(&stride, out, sizeof stride);
-    if (stride < sizeof(uint32_t) || stride > kMaxStructSize) {
-      return ErrorF(StatusCode::kInvalidArgument, "out[0].struct_size is %u, want %zu", stride,
-                    sizeof(fermata_event));
-    }
     std::vector<StoreEvent> events;
     uint64_t lost = 0;
     FERMATA_RETURN_IF_ERROR(cache->PollEvents(&events, capacity, &lost));
@@ -123,10 +117,7 @@ fermata_status fermata_events_poll(fermata_cache handle, fermata_event* out, siz
       event.end_token = events[i].end_token;
       event.key[0] = events[i].key.lo;
       event.key[1] = events[i].key.hi;
-      fermata_event* const to =
-          reinterpret_cast<fermata_event*>(reinterpret_cast<unsigned char*>(out) + i * stride);
-      WriteStruct(event, to, stride);
-      std::memcpy(static_cast<void*>(to), &stride, sizeof stride);
+      WriteElement(event, out, i);
     }
     *out_count = events.size();
     if (out_lost != nullptr) *out_lost = lost;

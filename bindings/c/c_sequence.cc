@@ -113,15 +113,12 @@ template <typename T, typename F>
 Status ForEachItem(T* items, size_t count, F&& one) {
   FERMATA_RETURN_IF_ERROR(CheckArray(items, count, kMaxBatch, "items"));
   for (size_t i = 0; i < count; ++i) {
-    T* const caller = Element(items, i);
     T item;
-    FERMATA_RETURN_IF_ERROR(ReadStruct(caller, "items[]", &item));
-    const uint32_t caller_size = item.struct_size;
+    FERMATA_RETURN_IF_ERROR(ReadStruct(Element(items, i), "items[]", &item));
     const Status status = one(&item);
     item.status = static_cast<fermata_status>(status.code());
     item.reason = static_cast<uint32_t>(status.reason());
-    WriteStruct(item, caller, caller_size);
-    std::memcpy(static_cast<void*>(caller), &caller_size, sizeof caller_size);
+    WriteElement(item, items, i);
     if (count == 1 && !status.ok())
       return status;  // A batch of one answers as a plain call does, text included.
   }

@@ -3,8 +3,10 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -206,7 +208,10 @@ fermata_status Report(const Status& status, fermata_error* error) {
     fermata_error filled = {};
     filled.status = static_cast<fermata_status>(status.code());
     filled.reason = static_cast<uint32_t>(status.reason());
-    std::snprintf(filled.message, sizeof filled.message, "%s", status.message().c_str());
+    // A shorter struct's text ends within it.
+    constexpr size_t kText = offsetof(fermata_error, message);
+    const size_t room = std::min<size_t>(sizeof filled, caller_size);
+    if (room > kText) std::snprintf(filled.message, room - kText, "%s", status.message().c_str());
     WriteStruct(filled, error, caller_size);
     // The caller goes on using the same struct: its size stays what the caller said.
     error->struct_size = caller_size;

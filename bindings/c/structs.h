@@ -16,16 +16,28 @@ namespace fermata::c {
 
 constexpr uint32_t kMaxStructSize = 4096;
 
+// A size that some version of T can have: a multiple of its alignment, so that it cuts no field in
+// two (half a pointer would be followed).
+template <typename T>
+bool IsStructSize(uint64_t size) {
+  return size >= sizeof(uint32_t) && size <= kMaxStructSize && size % alignof(T) == 0;
+}
+
+template <typename T>
+Status CheckStructSize(uint32_t size, const char* name) {
+  if (IsStructSize<T>(size)) return Status();
+  return ErrorF(StatusCode::kInvalidArgument,
+                "%s.struct_size is %u, want sizeof the struct (%zu, or another multiple of %zu)",
+                name, size, sizeof(T), alignof(T));
+}
+
 // Copies *in (of its own struct_size) into *out.
 template <typename T>
 Status ReadStruct(const T* in, const char* name, T* out) {
   if (in == nullptr) return ErrorF(StatusCode::kInvalidArgument, "%s is NULL", name);
   uint32_t size = 0;
   std::memcpy(&size, in, sizeof size);
-  if (size < sizeof(uint32_t) || size > kMaxStructSize) {
-    return ErrorF(StatusCode::kInvalidArgument,
-                  "%s.struct_size is %u, want sizeof the struct (%zu)", name, size, sizeof(T));
-  }
+  FERMATA_RETURN_IF_ERROR(CheckStructSize<T>(size, name));
   const auto* bytes = reinterpret_cast<const unsigned char*>(in);
   for (size_t i = sizeof(T); i < size; ++i) {
     if (bytes[i] != 0) {
@@ -57,32 +69,37 @@ T* Element(T* items, size_t i) {
   return reinterpret_cast<T*>(reinterpret_cast<Byte*>(items) + i * stride);
 }
 
-// Checks an array argument as a whole.
+// Checks an array argument as a whole: its elements lie one struct_size apart.
 template <typename T>
 Status CheckArray(const T* items, size_t count, size_t max, const char* name) {
   if (count > max)
     return ErrorF(StatusCode::kInvalidArgument, "count is %zu, want at most %zu", count, max);
-  if (count > 0 && items == nullptr)
+  if (count == 0) return Status();
+  if (items == nullptr)
     return ErrorF(StatusCode::kInvalidArgument, "%s is NULL, but count is %zu", name, count);
-  if (count > 1) {
-    uint32_t stride = 0;
-    std::memcpy(&stride, items, sizeof stride);
-    if (stride < sizeof(uint32_t) || stride > kMaxStructSize || stride % alignof(T) != 0) {
+  uint32_t stride = 0;
+  std::memcpy(&stride, items, sizeof stride);
+  FERMATA_RETURN_IF_ERROR(CheckStructSize<T>(stride, (std::string(name) + "[0]").c_str()));
+  for (size_t i = 1; i < count; ++i) {
+    uint32_t other = 0;
+    std::memcpy(&other, Element(items, i), sizeof other);
+    if (other != stride) {
       return ErrorF(StatusCode::kInvalidArgument,
-                    "%s[0].struct_size is %u, want sizeof the struct (%zu)", name, stride,
-                    sizeof(T));
-    }
-    for (size_t i = 1; i < count; ++i) {
-      uint32_t other = 0;
-      std::memcpy(&other, Element(items, i), sizeof other);
-      if (other != stride) {
-        return ErrorF(StatusCode::kInvalidArgument,
-                      "%s[%zu].struct_size is %u, but that of the first is %u", name, i, other,
-                      stride);
-      }
+                    "%s[%zu].struct_size is %u, but that of the first is %u", name, i, other,
+                    stride);
     }
   }
   return Status();
+}
+
+// Writes the i-th element of an array that CheckArray has passed; the array keeps its stride.
+template <typename T>
+void WriteElement(const T& from, T* items, size_t i) {
+  uint32_t stride = 0;
+  std::memcpy(&stride, items, sizeof stride);
+  T* const to = Element(items, i);
+  WriteStruct(from, to, stride);
+  std::memcpy(static_cast<void*>(to), &stride, sizeof stride);
 }
 
 inline Status CheckBytes(const fermata_bytes& bytes, const char* name, std::string* out) {

@@ -17,8 +17,9 @@
  * Structs
  *   Start with `struct_size` (set it to sizeof the struct). Zero in any other field means its
  *   default. A larger struct than the library knows is accepted when the surplus is all zero; a
- *   smaller one is read as if its missing tail were zero. `reserved` fields and unknown flag bits
- *   must be zero. In an array of such structs every element has the struct_size of the first.
+ *   smaller one is read as if its missing tail were zero. A size that is no multiple of the
+ *   struct's alignment, and so cuts a field in two, is refused. `reserved` fields and unknown flag
+ *   bits must be zero. In an array of such structs every element has the struct_size of the first.
  *
  * Memory
  *   Belongs to who allocated it. All arguments are copied before a call returns, except slot memory

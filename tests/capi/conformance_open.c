@@ -193,6 +193,25 @@ void test_struct_sizes(void) {
   shorter.struct_size = (uint32_t)offsetof(fermata_config, max_sequences);
   EXPECT_OK(fermata_cache_open(&shorter, &cache, &g_error));
 
+  /* A size that cuts a field in two is of no version: half a pointer would be followed. */
+  for (uint32_t size = 0; size < (uint32_t)sizeof(fermata_config); ++size) {
+    fermata_config cut = *basic_config(0);
+    fermata_cache opened = {0};
+    cut.policy = "lru";
+    cut.struct_size = size;
+    if (size % 8 != 0) {
+      fermata_error why;
+      why.struct_size = (uint32_t)sizeof why;
+      CHECK(fermata_cache_open(&cut, &opened, &why) == FERMATA_INVALID_ARGUMENT);
+      CHECK(strstr(why.message, "config.struct_size is ") != NULL);
+    } else if (size <= (uint32_t)offsetof(fermata_config, tier_count)) {
+      EXPECT_INVALID(fermata_cache_open(&cut, &opened, &g_error)); /* no tiers */
+    } else {
+      EXPECT_OK(fermata_cache_open(&cut, &opened, &g_error));
+      EXPECT_OK(fermata_cache_close(opened, 0, &g_error));
+    }
+  }
+
   /* Out-structs: what lies behind the caller's size is not touched. */
   fermata_stats stats;
   memset(&stats, 0x5a, sizeof stats);
@@ -212,5 +231,11 @@ void test_struct_sizes(void) {
   CHECK(error.status == FERMATA_INVALID_ARGUMENT);
   CHECK(memchr(error.message, 0, 16) != NULL);
   CHECK(error.message[16] == 0x5a && error.message[FERMATA_ERROR_MESSAGE_BYTES - 1] == 0x5a);
+  memset(&error, 0x5a, sizeof error);
+  error.struct_size =
+      (uint32_t)offsetof(fermata_error, message) + 8; /* the text is cut, and ends */
+  CHECK(fermata_cache_open(NULL, &none, &error) == FERMATA_INVALID_ARGUMENT);
+  CHECK(strcmp(error.message, "config ") == 0);
+  CHECK(error.message[8] == 0x5a);
   EXPECT_OK(fermata_cache_close(cache, 0, &g_error));
 }
