@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The C ABI: versions, opening and closing, spaces, arenas, queues, life cycle. Check, unwrap,
-// call, report; no logic.
+// The C ABI: versions, opening and closing, spaces, arenas, life cycle. Check, unwrap, call,
+// report; no logic.
 #include <fermata/fermata.h>
 #define FERMATA_ALLOW_EXPERIMENTAL
 #include <fermata/fermata_experimental.h>
@@ -197,15 +197,9 @@ Status OpenCache(const fermata_config* config, const fermata_x_options* options,
   return RegisterCache(std::move(parsed), std::move(ops), &out_cache->id);
 }
 
-Status FindCache(fermata_cache handle, CacheRef* cache) {
-  ObjectId unused = 0;
-  return Resolve(handle.id, Kind::kCache, "cache", cache, &unused);
-}
-
 }  // namespace
 
-// ---------------------------------------------------------------------------------------------
-// versions
+// --- versions ---
 
 const char* fermata_status_name(fermata_status status) {
   return StatusCodeName(static_cast<StatusCode>(status));
@@ -226,8 +220,7 @@ void fermata_config_init(fermata_config* config, size_t struct_size) {
   std::memcpy(static_cast<void*>(config), &size, sizeof size);
 }
 
-// ------------------------------------------------------------------------------------------ open
-// and close
+// --- open and close ---
 
 fermata_status fermata_cache_open(const fermata_config* config, fermata_cache* out_cache,
                                   fermata_error* error) {
@@ -280,8 +273,7 @@ fermata_status fermata_x_step(fermata_cache handle, uint64_t max_steps, uint64_t
   });
 }
 
-// -------------------------------------------------------------------------------------------------
-// spaces
+// --- spaces ---
 
 fermata_status fermata_space_open(fermata_cache handle, const fermata_space_config* config,
                                   fermata_space* out_space, fermata_error* error) {
@@ -325,8 +317,7 @@ fermata_status fermata_space_close(fermata_space space, fermata_error* error) {
   });
 }
 
-// -------------------------------------------------------------------------------------------------
-// arenas
+// --- arenas ---
 
 fermata_status fermata_arena_register(fermata_cache handle, const fermata_arena_config* config,
                                       fermata_arena* out_arena, fermata_error* error) {
@@ -396,72 +387,7 @@ fermata_status fermata_device_lost(fermata_cache handle, uint32_t device, fermat
   });
 }
 
-// -------------------------------------------------------------------------------------------------
-// queues
-
-fermata_status fermata_queue_create(uint32_t depth, fermata_queue* out_queue,
-                                    fermata_error* error) {
-  return Call(error, [&]() -> Status {
-    if (out_queue == nullptr) return ErrorF(StatusCode::kInvalidArgument, "out_queue is NULL");
-    out_queue->id = 0;
-    Result<std::shared_ptr<JobQueue>> queue = JobQueue::Create(depth);
-    if (!queue.ok()) return queue.status();
-    return RegisterQueue(*queue, &out_queue->id);
-  });
-}
-
-fermata_status fermata_queue_destroy(fermata_queue handle, fermata_error* error) {
-  return Call(error, [&]() -> Status {
-    if (handle.id == 0) return Status();
-    std::shared_ptr<JobQueue> queue;
-    FERMATA_RETURN_IF_ERROR(ResolveQueue(handle.id, "queue", &queue));
-    if (!queue->CloseIfIdle())
-      return ReasonF(StatusCode::kFailedPrecondition, Reason::kInUse,
-                     "jobs will still complete into the queue");
-    ForgetQueue(handle.id);
-    return Status();
-  });
-}
-
-fermata_status fermata_queue_fd(fermata_queue handle, int32_t* out_fd, fermata_error* error) {
-  return Call(error, [&]() -> Status {
-    std::shared_ptr<JobQueue> queue;
-    FERMATA_RETURN_IF_ERROR(ResolveQueue(handle.id, "queue", &queue));
-    if (out_fd == nullptr) return ErrorF(StatusCode::kInvalidArgument, "out_fd is NULL");
-    *out_fd = queue->fd();
-    return Status();
-  });
-}
-
-fermata_status fermata_queue_poll(fermata_queue handle, fermata_completion* out, size_t capacity,
-                                  uint64_t timeout_ns, size_t* out_count, fermata_error* error) {
-  return Call(error, [&]() -> Status {
-    if (out_count == nullptr) return ErrorF(StatusCode::kInvalidArgument, "out_count is NULL");
-    *out_count = 0;
-    std::shared_ptr<JobQueue> queue;
-    FERMATA_RETURN_IF_ERROR(ResolveQueue(handle.id, "queue", &queue));
-    if (capacity == 0) return Status();
-    FERMATA_RETURN_IF_ERROR(CheckArray(out, capacity, 1u << 20, "out"));
-    std::vector<Completion> taken(capacity < 256 ? capacity : 256);
-    const size_t n = queue->Poll(taken, timeout_ns);
-    for (size_t i = 0; i < n; ++i) {
-      fermata_completion completion = {};
-      completion.status = static_cast<fermata_status>(taken[i].status);
-      completion.user_data = taken[i].user_data;
-      completion.job.id = taken[i].job;
-      completion.reason = static_cast<uint32_t>(taken[i].reason);
-      completion.items_total = taken[i].items_total;
-      completion.items_ok = taken[i].items_ok;
-      completion.valid_tokens = taken[i].valid_tokens;
-      WriteElement(completion, out, i);
-    }
-    *out_count = n;
-    return Status();
-  });
-}
-
-// ---------------------------------------------------------------------------------------------
-// life cycle
+// --- life cycle ---
 
 fermata_status fermata_reset(fermata_cache handle, uint32_t scope, uint64_t target,
                              uint64_t* out_blocks, uint32_t capacity, fermata_error* error) {

@@ -13,11 +13,6 @@ using namespace fermata::c;  // STYLE_OK(using-namespace): as above
 
 namespace {
 
-Status FindCache(fermata_cache handle, CacheRef* cache) {
-  ObjectId unused = 0;
-  return Resolve(handle.id, Kind::kCache, "cache", cache, &unused);
-}
-
 fermata_tier_stats ToC(const TierStats& tier) {
   fermata_tier_stats out = {};
   out.kind = static_cast<uint32_t>(tier.kind);

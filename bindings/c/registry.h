@@ -42,6 +42,11 @@ Status Resolve(uint64_t handle, Kind kind, const char* name, CacheRef* cache, Ob
 Status ResolveIn(const CacheRef& cache, uint64_t handle, Kind kind, const char* name, bool optional,
                  ObjectId* id);
 
+inline Status FindCache(fermata_cache handle, CacheRef* cache) {
+  ObjectId unused = 0;
+  return Resolve(handle.id, Kind::kCache, "cache", cache, &unused);
+}
+
 Status RegisterCache(CacheConfig config, std::unique_ptr<DeviceOps> ops, uint64_t* handle);
 void ForgetCache(uint64_t handle);
 

@@ -15,6 +15,7 @@
 namespace fermata::c {
 
 constexpr uint32_t kMaxStructSize = 4096;
+constexpr size_t kMaxBatch = 65536;
 
 // A size that some version of T can have: a multiple of its alignment, so that it cuts no field in
 // two (half a pointer would be followed).
@@ -100,6 +101,23 @@ void WriteElement(const T& from, T* items, size_t i) {
   T* const to = Element(items, i);
   WriteStruct(from, to, stride);
   std::memcpy(static_cast<void*>(to), &stride, sizeof stride);
+}
+
+// Runs `one` on every element, which reports through the element's own status and reason.
+template <typename T, typename F>
+Status ForEachItem(T* items, size_t count, F&& one) {
+  FERMATA_RETURN_IF_ERROR(CheckArray(items, count, kMaxBatch, "items"));
+  for (size_t i = 0; i < count; ++i) {
+    T item;
+    FERMATA_RETURN_IF_ERROR(ReadStruct(Element(items, i), "items[]", &item));
+    const Status status = one(&item);
+    item.status = static_cast<fermata_status>(status.code());
+    item.reason = static_cast<uint32_t>(status.reason());
+    WriteElement(item, items, i);
+    if (count == 1 && !status.ok())
+      return status;  // A batch of one answers as a plain call does, text included.
+  }
+  return Status();
 }
 
 inline Status CheckBytes(const fermata_bytes& bytes, const char* name, std::string* out) {

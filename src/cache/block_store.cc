@@ -59,8 +59,7 @@ int BlockStore::BestTier(BlockId id) const {
   return -1;
 }
 
-// ------------------------------------------------------------------------------------------------
-// index
+// --- index ---
 
 uint64_t BlockStore::BucketOf(uint32_t space, GroupIndex group, const Hash128& key) const {
   return MixU64(key.lo + MixU64(key.hi + (static_cast<uint64_t>(space) << 16 | group)));
@@ -173,8 +172,7 @@ BlockRecord BlockStore::RecordOf(BlockId id) const {
   return record;
 }
 
-// ------------------------------------------------------------------------------------ references
-// and use
+// --- references and use ---
 
 void BlockStore::Ref(BlockId id) {
   if (mut(id).refs++ == 0) TellAll(id);
@@ -216,8 +214,7 @@ void BlockStore::Supersede(BlockId id) {
   }
 }
 
-// --------------------------------------------------------------------------------------------
-// residency
+// --- residency ---
 
 bool BlockStore::Counted(BlockId id, TierIndex tier) const {
   return block(id).state == BlockState::kPublished && Resident(id, tier) && !at(id, tier).leaving;
@@ -402,8 +399,7 @@ bool BlockStore::SubtreeIdle(BlockId root) const {
   return true;
 }
 
-// -----------------------------------------------------------------------------------------------
-// policy
+// --- policy ---
 
 bool BlockStore::Needed(BlockId id, TierIndex tier) const {
   if (block(id).refs == 0) return false;

@@ -3,7 +3,8 @@
 // Cache: the facade that the C binding calls. It owns the clock, the executor, the tiers and
 // everything in them, and holds the one lock that guards the books (rank 1, docs/locking.md). Its
 // methods are grouped in files by what they are about: cache_open.cc, cache_lookup.cc,
-// cache_sequence.cc, cache_job.cc, cache_session.cc, cache_lifecycle.cc, cache_inspect.cc.
+// cache_sequence.cc, cache_publish.cc, cache_job.cc, cache_park.cc, cache_session.cc,
+// cache_lifecycle.cc, cache_inspect.cc.
 //
 // Threads: any method from any thread. No method waits for I/O but Open, Close and UnregisterArena.
 // Tiers, device_ops and the log sink are called with the lock released.
@@ -202,6 +203,7 @@ class Cache {
 
   // cache_sequence.cc
   Status FindSequence(ObjectId id, Sequence** out) FERMATA_REQUIRES(mu_);
+  Status FindRunning(ObjectId id, Sequence** out) FERMATA_REQUIRES(mu_);
   NamedPrefix PrefixOf(const Sequence& sequence) const FERMATA_REQUIRES(mu_);
   void ExtendChain(Sequence* sequence) FERMATA_REQUIRES(mu_);
   void PublishMarked(Sequence* sequence) FERMATA_REQUIRES(mu_);

@@ -43,8 +43,7 @@ void Cache::EndJob(ObjectId id, uint64_t valid_tokens) {
   changed_.NotifyAll();
 }
 
-// -------------------------------------------------------------------------------------------------
-// load
+// --- load ---
 
 Status Cache::PlanLoad(Sequence* sequence, const LoadOptions& options, Job* plan) {
   if (options.reserve_tokens > kMaxTokens) {
@@ -236,158 +235,12 @@ void Cache::FinishLoad(ObjectId id) {
 
 Result<ObjectId> Cache::Load(ObjectId id, const LoadOptions& options) {
   MutexLock lock(&mu_);
-  FERMATA_RETURN_IF_ERROR(OpenCheck());
   Sequence* sequence = nullptr;
-  FERMATA_RETURN_IF_ERROR(FindSequence(id, &sequence));
-  if (sequence->state != SequenceState::kRunning) {
-    return ReasonF(
-        StatusCode::kFailedPrecondition, Reason::kState, "the sequence is %s, want running",
-        sequence->state == SequenceState::kLoading ? "loading already" : "parked (resume it)");
-  }
+  FERMATA_RETURN_IF_ERROR(FindRunning(id, &sequence));
   return StartLoad(sequence, options);
 }
 
-// ----------------------------------------------------------------------------------------- park
-// and resume
-
-// Which blocks of the sequence can be demoted now, and which have to be dropped to make them fit.
-Status Cache::PlanDemotions(const Sequence& sequence, ParkMode mode, std::vector<BlockId>* demote,
-                            std::vector<BlockId>* drop) {
-  for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
-    uint64_t room = 0;
-    for (TierIndex t = 1; t < tiers_.size(); ++t) {
-      if (!tiers_[t]->healthy() || !mover_->CanMakeRoom(t, g, 1)) continue;
-      room = tiers_[t]->free_slots(g) + mover_->Evictable(t, g);
-      break;
-    }
-    std::vector<BlockId> ours;
-    for (const TableEntry& entry : sequence.groups[g].blocks) {
-      const BlockId id = entry.canonical;
-      if (id == BlockId::kNone || store_->block(id).state != BlockState::kPublished) continue;
-      if (id == entry.block && store_->block(id).refs == 1 && store_->Resident(id, 0))
-        ours.push_back(id);
-    }
-    if (mode == ParkMode::kKeep && ours.size() > room) {
-      return ReasonF(StatusCode::kResourceExhausted, Reason::kNoSpace,
-                     "group %u: want room for %zu blocks below the device, %" PRIu64 " can be had",
-                     g, ours.size(), room);
-    }
-    const size_t keep = std::min<size_t>(ours.size(), room);
-    demote->insert(demote->end(), ours.rbegin() + static_cast<std::ptrdiff_t>(ours.size() - keep),
-                   ours.rend());
-    drop->insert(drop->end(), ours.rbegin(),
-                 ours.rbegin() + static_cast<std::ptrdiff_t>(ours.size() - keep));
-  }
-  return Status();
-}
-
-Result<ObjectId> Cache::Park(ObjectId id, ParkMode mode, std::shared_ptr<JobQueue> queue,
-                             uint64_t user_data) {
-  MutexLock lock(&mu_);
-  FERMATA_RETURN_IF_ERROR(OpenCheck());
-  Sequence* sequence = nullptr;
-  FERMATA_RETURN_IF_ERROR(FindSequence(id, &sequence));
-  if (sequence->state != SequenceState::kRunning) {
-    return ReasonF(StatusCode::kFailedPrecondition, Reason::kState, "the sequence is not running");
-  }
-  std::vector<BlockId> demote;
-  std::vector<BlockId> drop;
-  ObjectId job_id = 0;
-  if (mode != ParkMode::kLazy) {
-    FERMATA_RETURN_IF_ERROR(PlanDemotions(*sequence, mode, &demote, &drop));
-    Result<ObjectId> made = NewJob(JobKind::kPark, id, std::move(queue), user_data);
-    if (!made.ok()) return made;
-    job_id = *made;
-  }
-  const uint64_t kept = PublishedTokens(*sequence) / joint_step_ * joint_step_;
-  for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
-    GroupTable& table = sequence->groups[g];
-    table.parked.clear();
-    for (size_t i = 0; i < kept / config_.groups[g].block_tokens; ++i) {
-      const BlockId block = table.blocks[i].canonical;
-      table.parked.push_back(RememberedBlock{block, store_->block(block).uid});
-    }
-  }
-  CutNames(sequence, kept);
-  LetGo(sequence);
-  for (GroupTable& table : sequence->groups) table.published = 0;
-  sequence->state = SequenceState::kParked;
-  if (job_id == 0) {
-    RoomMayHaveGrown();
-    return job_id;
-  }
-  for (const BlockId block : drop) {
-    if (store_->block(block).state == BlockState::kPublished && store_->SubtreeIdle(block)) {
-      store_->dropped += store_->Kill(block, nullptr);
-      ++store_->counters(0).evictions;
-    }
-  }
-  Job* const job = jobs_.Find(job_id);
-  job->items_total = static_cast<uint32_t>(demote.size() + drop.size());
-  job->outstanding = 1;
-  const auto item_done = [this, job_id, kept](bool kept_below, uint32_t item) {
-    mu_.AssertHeld();
-    Job* const parking = jobs_.Find(job_id);
-    if (kept_below) parking->items_ok += item;
-    if (--parking->outstanding == 0) EndJob(job_id, kept);
-  };
-  for (const BlockId block : demote) {
-    ++job->outstanding;
-    mover_->Demote(block, [item_done](bool kept_below) { item_done(kept_below, 1); });
-  }
-  item_done(true, 0);
-  RoomMayHaveGrown();
-  return job_id;
-}
-
-Result<ObjectId> Cache::Resume(ObjectId id, const LoadOptions& options) {
-  MutexLock lock(&mu_);
-  FERMATA_RETURN_IF_ERROR(OpenCheck());
-  Sequence* sequence = nullptr;
-  FERMATA_RETURN_IF_ERROR(FindSequence(id, &sequence));
-  if (sequence->state != SequenceState::kParked) {
-    return ReasonF(StatusCode::kFailedPrecondition, Reason::kState, "the sequence is not parked");
-  }
-  uint64_t tokens = sequence->tokens;
-  for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
-    uint64_t blocks = 0;
-    for (const RememberedBlock& r : sequence->groups[g].parked) {
-      if (!store_->IsAlive(r.block, r.uid) || store_->BestTier(r.block) < 0) break;
-      ++blocks;
-    }
-    tokens = std::min(tokens, blocks * config_.groups[g].block_tokens);
-  }
-  tokens = tokens / joint_step_ * joint_step_;
-  const Session* const session = sessions_.Find(sequence->session);
-  const SessionId serial = session == nullptr ? kNoSession : session->serial;
-  for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
-    GroupTable& table = sequence->groups[g];
-    for (size_t i = 0; i < tokens / config_.groups[g].block_tokens; ++i) {
-      const BlockId block = table.parked[i].block;
-      store_->Ref(block);
-      table.blocks.push_back(TableEntry{block, block});
-    }
-    table.published = table.blocks.size();
-  }
-  sequence->state = SequenceState::kRunning;
-  Result<ObjectId> job = StartLoad(sequence, options);
-  if (!job.ok()) {
-    LetGo(sequence);
-    for (GroupTable& table : sequence->groups) table.published = 0;
-    sequence->state = SequenceState::kParked;
-    return job;
-  }
-  for (GroupTable& table : sequence->groups) {
-    for (const TableEntry& entry : table.blocks) store_->Touch(entry.block, serial);
-    table.parked.clear();
-  }
-  CutNames(sequence, tokens);
-  resumed_tokens_ += tokens;
-  return job;
-}
-
-// -------------------------------------------------------------------------------------------------
-// ending
+// --- ending ---
 
 void Cache::StopJob(Job* job, Status why) {
   if (job->status.ok()) job->status = std::move(why);

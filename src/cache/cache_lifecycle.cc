@@ -8,8 +8,7 @@
 
 namespace fermata {
 
-// ------------------------------------------------------------------------------------------------
-// arenas
+// --- arenas ---
 
 Result<ObjectId> Cache::RegisterArena(GroupIndex group, std::span<const DeviceRegion> regions,
                                       uint32_t slots) {
@@ -154,8 +153,7 @@ Status Cache::DeviceLost() {
   return Status();
 }
 
-// ------------------------------------------------------------------------------------------ reset,
-// erase
+// --- reset, erase ---
 
 // A new number is the space's new epoch: records of the old one are never accepted again.
 void Cache::Renumber(SpaceState* space) { space->number = next_space_number_++; }

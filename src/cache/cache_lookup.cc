@@ -18,8 +18,7 @@ Status BadHandle(const char* what) {
 
 }  // namespace
 
-// ------------------------------------------------------------------------------------------------
-// spaces
+// --- spaces ---
 
 Result<ObjectId> Cache::OpenSpace(const SpaceIdentity& identity) {
   if (identity.weights.empty()) {
@@ -82,8 +81,7 @@ Status Cache::CloseSpace(ObjectId id) {
   return Status();
 }
 
-// ------------------------------------------------------------------------------------------------
-// lookup
+// --- lookup ---
 
 Status Cache::CheckName(const SpaceState& space, const LookupRequest& request,
                         NamedPrefix* prefix) const {
@@ -245,8 +243,7 @@ Result<LookupAnswer> Cache::Lookup(ObjectId space_id, const LookupRequest& reque
   return answer;
 }
 
-// ------------------------------------------------------------------------------------------------
-// leases
+// --- leases ---
 
 // Lets go of the blocks, deepest first. The husk stays for a while, so that a late taker is told
 // EXPIRED.

@@ -199,8 +199,7 @@ Status Cache::OpenTiers(std::unique_ptr<DeviceOps> ops) {
   return Status();
 }
 
-// ----------------------------------------------------------------------------------------------
-// recovery
+// --- recovery ---
 
 namespace {
 
@@ -297,8 +296,7 @@ Status Cache::Recover() {
   return Status();
 }
 
-// ------------------------------------------------------------------------------------ the
-// executor's side
+// --- the executor's side ---
 
 void Cache::Kick() {
   if (kicked_) return;
@@ -399,8 +397,7 @@ bool Cache::DriveUntil(uint64_t deadline_ns, const std::function<bool()>& done) 
   return true;
 }
 
-// ------------------------------------------------------------------------------------------------
-// closing
+// --- closing ---
 
 Status Cache::OpenCheck() const {
   if (closing_)
@@ -449,8 +446,7 @@ Cache::~Cache() {
   if (executor_ != nullptr) executor_->Stop();
 }
 
-// ---------------------------------------------------------------------------------------------
-// experimental
+// --- experimental ---
 
 Status Cache::AdvanceClock(uint64_t ns) {
   if (manual_clock_ == nullptr) {

@@ -18,8 +18,7 @@ Mover::Mover(BlockStore* store, StagingPool* staging, std::function<void()> kick
 
 Mover::~Mover() = default;
 
-// ---------------------------------------------------------------------------------------- slot
-// requests
+// --- slot requests ---
 
 uint64_t Mover::Evictable(TierIndex tier, GroupIndex group) const {
   return store_->pool(tier, group).evictable;
@@ -190,8 +189,7 @@ void Mover::KeepFree(GroupIndex group, uint64_t want_free) {
   }
 }
 
-// ----------------------------------------------------------------------------------------------
-// victims
+// --- victims ---
 
 int Mover::DemotionTarget(BlockId block, TierIndex from) const {
   for (TierIndex t = static_cast<TierIndex>(from + 1); t < store_->tier_count(); ++t) {
@@ -274,8 +272,7 @@ void Mover::Demote(BlockId block, std::function<void(bool)> done) {
   }
 }
 
-// -------------------------------------------------------------------------------------------
-// demotions
+// --- demotions ---
 
 bool Mover::StartDemotion(BlockId block, TierIndex from, TierIndex to, std::function<void()> done) {
   const GroupIndex group = store_->block(block).group;
@@ -444,8 +441,7 @@ void Mover::ResolveLeaving(BlockId block) {
   }
 }
 
-// -------------------------------------------------------------------------------------------
-// promotions
+// --- promotions ---
 
 void Mover::Promote(BlockId block, SlotId device_slot, IoClass io_class,
                     std::function<void(Status)> done) {
