@@ -546,7 +546,8 @@ typedef struct fermata_append_item {
   uint32_t key_bytes;
   uint32_t copy_capacity;     /* of copies; one per group suffices */
   fermata_block_copy* copies; /* out: copy-on-write, to be run before the new tokens are written, in
-                                 the order given */
+                                 the order given. The source stays what it is until tokens of this
+                                 append are marked (with an event: until it has fired) */
   uint32_t copy_count;        /* out */
   fermata_status status;      /* out */
   uint32_t reason;            /* out */
@@ -571,7 +572,10 @@ typedef struct fermata_mark_item {
 } fermata_mark_item;
 
 /* Declares tokens written. Full blocks with known names become findable and frozen. Marking less
- * than before is a no-op. */
+ * than before is a no-op. Slots that the sequence gives up (truncate, park, release) go to others
+ * when the events of all its marks so far have fired, and no earlier: work that the engine has in
+ * flight on them has to be covered by such a mark. An event that event_query fails on counts as one
+ * that never fires, and is waited for no longer. */
 FERMATA_API fermata_status fermata_mark(fermata_cache cache, fermata_mark_item* items, size_t count,
                                         fermata_error* error);
 
@@ -598,7 +602,10 @@ typedef struct fermata_park_options {
 } fermata_park_options;
 
 /* End of a turn: the sequence gives its device slots up but stays resumable. Unpublished tokens (a
- * partial tail) are let go. *out_job is zero with LAZY. */
+ * partial tail) are let go. *out_job is zero with LAZY. While events of its marks have not fired it
+ * is PARKING: nothing is read or given up yet, and resume answers UNAVAILABLE/WOULD_BLOCK. If a
+ * KEEP no longer fits when they have, the job ends RESOURCE_EXHAUSTED and the sequence is RUNNING
+ * as before. */
 FERMATA_API fermata_status fermata_sequence_park(fermata_sequence sequence,
                                                  const fermata_park_options* options,
                                                  fermata_job* out_job, fermata_error* error);
@@ -609,14 +616,16 @@ FERMATA_API fermata_status fermata_sequence_resume(fermata_sequence sequence,
                                                    const fermata_load_options* options,
                                                    fermata_job* out_job, fermata_error* error);
 /* Ends sequences; deepest blocks come first in the order of victims. Batch; zero handles are
- * skipped; the first error is returned after all were tried. A job in flight on one is cancelled
- * and still completes. */
+ * skipped; the first error is returned after all were tried. A load in flight on one is cancelled
+ * and still completes; a park goes on. What its marks declare written is published still, when
+ * their events fire. */
 FERMATA_API fermata_status fermata_release(fermata_cache cache, const fermata_sequence* sequences,
                                            size_t count, fermata_error* error);
 
 #define FERMATA_SEQUENCE_RUNNING 1u
 #define FERMATA_SEQUENCE_LOADING 2u
 #define FERMATA_SEQUENCE_PARKED 3u
+#define FERMATA_SEQUENCE_PARKING 4u
 
 typedef struct fermata_sequence_info {
   uint32_t struct_size;

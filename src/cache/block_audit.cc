@@ -18,6 +18,7 @@ Status BlockStore::AuditBlock(BlockId id, const std::vector<uint32_t>& refs) con
   const Block& b = block(id);
   AUDIT(b.refs == refs[Raw(id)], "block %u has %u refs, recounted %u", Raw(id), b.refs,
         refs[Raw(id)]);
+  AUDIT(b.copies <= b.refs, "block %u has %u refs, %u of them copies", Raw(id), b.refs, b.copies);
   AUDIT(b.state == BlockState::kPublished || b.refs != 0 || AnyIoPins(id),
         "block %u is nobody's and not findable", Raw(id));
   bool somewhere = false;

@@ -189,6 +189,11 @@ void BlockStore::Unref(BlockId id) {
   }
 }
 
+void BlockStore::EndCopy(BlockId id) {
+  FERMATA_CHECK(block(id).copies > 0);
+  --mut(id).copies;
+}
+
 void BlockStore::Touch(BlockId id, SessionId session) {
   Block& block = mut(id);
   if (block.state != BlockState::kPublished) return;

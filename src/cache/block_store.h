@@ -64,7 +64,8 @@ struct Block {
   BlockId next_of_hash = BlockId::kNone;
   uint32_t space = 0;  // durable number of the space
   uint32_t depth = 0;
-  uint32_t refs = 0;  // table entries of sequences, and leases
+  uint32_t refs = 0;    // table entries of sequences, leases, copies out of it, quarantines
+  uint32_t copies = 0;  // of them, copies-on-write that the engine may not have run yet
   SessionId owner = kNoSession;
   GroupIndex group = 0;
   BlockState state = BlockState::kFree;
@@ -128,7 +129,9 @@ class BlockStore final : public BlockView {
   BlockRecord RecordOf(BlockId id) const;  // borrows the block's name
 
   void Ref(BlockId id);
-  void Unref(BlockId id);                     // may free the block
+  void Unref(BlockId id);                           // may free the block
+  void BeginCopy(BlockId id) { ++mut(id).copies; }  // the caller's reference becomes a copy's
+  void EndCopy(BlockId id);                         // it is a plain reference again
   void Touch(BlockId id, SessionId session);  // a session uses it: ownership, revival, policies
   void Supersede(BlockId id);
 

@@ -75,8 +75,6 @@ struct BlockCopy {
   uint32_t valid_tokens = 0;
 };
 
-enum class ParkMode : uint8_t { kLazy = 0, kKeep = 1, kDrop = 2 };
-
 struct SequenceInfo {
   SequenceState state = SequenceState::kRunning;
   uint64_t tokens = 0;
@@ -198,6 +196,10 @@ class Cache {
                   bool on_sick_tiers_too, FoundPrefix* found) FERMATA_REQUIRES(mu_);
   void CountTiers(const FoundPrefix& found, LookupAnswer* answer) FERMATA_REQUIRES(mu_);
   void NoteSupersession(ObjectId session, const FoundPrefix& found) FERMATA_REQUIRES(mu_);
+  // Supersedes the path's blocks from `from` on that nobody but the session ever used.
+  void SupersedePath(const Session& session, const std::vector<RememberedBlock>& path, size_t from)
+      FERMATA_REQUIRES(mu_);
+  uint64_t LeadingDeviceTokens(const FoundPrefix& found) const FERMATA_REQUIRES(mu_);
   void EndLease(ObjectId id) FERMATA_REQUIRES(mu_);
   uint64_t JointStep() const { return joint_step_; }
 
@@ -210,7 +212,13 @@ class Cache {
   bool PublishBlock(Sequence* sequence, GroupIndex group, uint64_t index) FERMATA_REQUIRES(mu_);
   void CutTable(Sequence* sequence, GroupIndex group, uint64_t blocks) FERMATA_REQUIRES(mu_);
   void CutSequence(Sequence* sequence, uint64_t tokens) FERMATA_REQUIRES(mu_);
-  void DropEntry(const TableEntry& entry) FERMATA_REQUIRES(mu_);
+  // Lets go of what a table refers to; at once, or when the marks under way are settled.
+  void DropEntry(Sequence* sequence, const TableEntry& entry) FERMATA_REQUIRES(mu_);
+  void DropBlock(Sequence* sequence, BlockId block) FERMATA_REQUIRES(mu_);
+  void DropCopiedSources(Sequence* sequence) FERMATA_REQUIRES(mu_);
+  // A mark has been settled: ends what waited for it. May end the sequence.
+  void MarkSettled(Sequence* sequence) FERMATA_REQUIRES(mu_);
+  void EndIfReleased(Sequence* sequence) FERMATA_REQUIRES(mu_);
   void DropReserved(Sequence* sequence) FERMATA_REQUIRES(mu_);
   void EndSequence(ObjectId id) FERMATA_REQUIRES(mu_);
   void RememberPath(Sequence* sequence) FERMATA_REQUIRES(mu_);
@@ -235,6 +243,11 @@ class Cache {
   void EndJob(ObjectId id, uint64_t valid_tokens) FERMATA_REQUIRES(mu_);
   void StopJob(Job* job, Status why) FERMATA_REQUIRES(mu_);
 
+  // cache_park.cc
+  void RunPark(Sequence* sequence, ParkMode mode, ObjectId job_id,
+               const std::vector<BlockId>& demote, const std::vector<BlockId>& drop)
+      FERMATA_REQUIRES(mu_);
+  void RunPendingPark(Sequence* sequence) FERMATA_REQUIRES(mu_);
   Status PlanDemotions(const Sequence& sequence, ParkMode mode, std::vector<BlockId>* demote,
                        std::vector<BlockId>* drop) FERMATA_REQUIRES(mu_);
 
@@ -285,6 +298,7 @@ class Cache {
   uint64_t recovered_blocks_ FERMATA_GUARDED_BY(mu_) = 0;
   uint64_t recovered_orphans_ FERMATA_GUARDED_BY(mu_) = 0;
   std::unique_ptr<BlockStore> store_ FERMATA_PT_GUARDED_BY(mu_);
+  std::unique_ptr<PlacementPolicy> placement_ FERMATA_PT_GUARDED_BY(mu_);
   std::unique_ptr<Mover> mover_ FERMATA_PT_GUARDED_BY(mu_);
   std::vector<std::unique_ptr<SpaceState>> space_states_ FERMATA_GUARDED_BY(mu_);
   ObjectTable<SpaceHandle> spaces_ FERMATA_GUARDED_BY(mu_);

@@ -122,7 +122,9 @@ void Cache::CountRefs(std::vector<uint32_t>* refs) {
         if (entry.canonical != BlockId::kNone && entry.canonical != entry.block)
           ++(*refs)[Raw(entry.canonical)];
       }
+      for (const CopySource& source : table.copy_sources) ++(*refs)[Raw(source.block)];
     }
+    for (const QuarantinedBlock& held : sequence.quarantine) ++(*refs)[Raw(held.block)];
   });
   leases_.ForEach([&](ObjectId, const Lease& lease) {
     for (const std::vector<BlockId>& blocks : lease.blocks) {

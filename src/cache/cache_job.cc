@@ -223,14 +223,10 @@ void Cache::FinishLoad(ObjectId id) {
     valid = valid / joint_step_ * joint_step_;
     CutSequence(sequence, valid);
   }
-  const ObjectId sequence_id = sequence->id;
   const bool released = sequence->released;
   EndJob(id, valid);
-  if (released) {
-    EndSequence(sequence_id);
-  } else {
-    RoomMayHaveGrown();
-  }
+  if (released) EndIfReleased(sequence);
+  RoomMayHaveGrown();
 }
 
 Result<ObjectId> Cache::Load(ObjectId id, const LoadOptions& options) {
@@ -244,9 +240,16 @@ Result<ObjectId> Cache::Load(ObjectId id, const LoadOptions& options) {
 
 void Cache::StopJob(Job* job, Status why) {
   if (job->status.ok()) job->status = std::move(why);
-  job->cancelled = true;
-  if (job->kind == JobKind::kPark) return;  // Demotions run to their end: bytes are under way.
-  if (job->unanswered == 0) return;         // Its transfers run to their end.
+  if (job->kind == JobKind::kPark) {
+    Sequence* const parking = sequences_.Find(job->sequence);
+    if (parking == nullptr || parking->park.job != job->id)
+      return;  // Demotions run to their end: bytes are under way.
+    parking->park = PendingPark{};
+    parking->state = SequenceState::kRunning;
+    EndJob(job->id, DeviceTokens(*parking));
+    return;
+  }
+  if (job->unanswered == 0) return;  // Its transfers run to their end.
   CancelRequests(job);
   FERMATA_CHECK(job->unanswered == 0);
   FinishLoad(job->id);

@@ -23,6 +23,7 @@ bool Cache::ArenaInUse(GroupIndex group) {
   bool in_use = false;
   sequences_.ForEach([&](ObjectId, const Sequence& sequence) {
     mu_.AssertHeld();
+    if (sequence.released) return;  // Waited for, as copies are: nobody could let go of it.
     const GroupTable& table = sequence.groups[group];
     in_use |= !table.reserved.empty() || sequence.job != 0;
     for (const TableEntry& entry : table.blocks)
@@ -32,9 +33,14 @@ bool Cache::ArenaInUse(GroupIndex group) {
 }
 
 // Forgets the device copies of a group that no transfer touches; a block without another copy goes
-// with what continues it. True when none is left.
+// with what continues it. True when none is left, and nobody waits for an event before its slots
+// are given up.
 bool Cache::DropDeviceCopies(GroupIndex group) {
   bool all = true;
+  sequences_.ForEach([&](ObjectId, const Sequence& sequence) {
+    all &= sequence.quarantine.empty() && !sequence.released;
+  });
+  if (!all) return false;
   for (uint32_t i = 0; i < store_->block_capacity(); ++i) {
     const BlockId id{i};
     if (store_->block(id).group != group || store_->block(id).state == BlockState::kFree) continue;

@@ -170,11 +170,29 @@ void Cache::NoteSupersession(ObjectId id, const FoundPrefix& found) {
     while (same < path.size() && same < found.blocks[g].size() &&
            path[same].block == found.blocks[g][same])
       ++same;
-    for (size_t i = same; i < path.size(); ++i) {
-      if (!store_->IsAlive(path[i].block, path[i].uid)) continue;
-      if (store_->owner(path[i].block) == session->serial) store_->Supersede(path[i].block);
-    }
+    SupersedePath(*session, path, same);
   }
+}
+
+void Cache::SupersedePath(const Session& session, const std::vector<RememberedBlock>& path,
+                          size_t from) {
+  for (size_t i = from; i < path.size(); ++i) {
+    if (!store_->IsAlive(path[i].block, path[i].uid)) continue;
+    if (store_->owner(path[i].block) == session.serial) store_->Supersede(path[i].block);
+  }
+}
+
+uint64_t Cache::LeadingDeviceTokens(const FoundPrefix& found) const {
+  uint64_t tokens = found.tokens;
+  for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
+    uint64_t blocks = 0;
+    for (const BlockId id : found.blocks[g]) {
+      if (store_->BestTier(id) != 0) break;
+      ++blocks;
+    }
+    tokens = std::min(tokens, blocks * config_.groups[g].block_tokens);
+  }
+  return tokens;
 }
 
 Result<LookupAnswer> Cache::Lookup(ObjectId space_id, const LookupRequest& request) {
@@ -196,6 +214,9 @@ Result<LookupAnswer> Cache::Lookup(ObjectId space_id, const LookupRequest& reque
   FoundPrefix found;
   FindPrefix(*space, prefix, limit, /*on_sick_tiers_too=*/false, &found);
   if (request.lease && request.session != 0) NoteSupersession(request.session, found);
+  // What is not worth loading is left to be computed again.
+  const uint64_t worth = placement_->WorthTaking(LeadingDeviceTokens(found), found.tokens);
+  found.tokens = std::min(found.tokens, worth) / joint_step_ * joint_step_;
   LookupAnswer answer;
   answer.hit_tokens = found.tokens;
   CountTiers(found, &answer);

@@ -187,7 +187,8 @@ Status Cache::OpenTiers(std::unique_ptr<DeviceOps> ops) {
   {
     MutexLock lock(&mu_);
     store_ = std::make_unique<BlockStore>(config_, raw, incarnation << 40 | 1);
-    mover_ = std::make_unique<Mover>(store_.get(), staging_.get(), [this] {
+    placement_ = FindPlacement(config_.policy)();
+    mover_ = std::make_unique<Mover>(store_.get(), placement_.get(), staging_.get(), [this] {
       mu_.AssertHeld();
       Kick();
     });

@@ -4,6 +4,7 @@
 // demote its blocks at once; resume takes hold of what is still there.
 #include <algorithm>
 #include <cinttypes>
+#include <utility>
 
 #include "cache/cache.h"
 
@@ -54,6 +55,35 @@ Result<ObjectId> Cache::Park(ObjectId id, ParkMode mode, std::shared_ptr<JobQueu
     if (!made.ok()) return made;
     job_id = *made;
   }
+  if (sequence->pending_marks.empty()) {
+    RunPark(sequence, mode, job_id, demote, drop);
+  } else {
+    // The engine still writes: nothing is read, and no slot given up, before it has.
+    sequence->state = SequenceState::kParking;
+    sequence->park = PendingPark{mode, job_id};
+  }
+  return job_id;
+}
+
+// The last event of a parking sequence's marks has fired.
+void Cache::RunPendingPark(Sequence* sequence) {
+  const PendingPark park = std::exchange(sequence->park, PendingPark{});
+  std::vector<BlockId> demote;
+  std::vector<BlockId> drop;
+  if (park.job != 0) {
+    Status status = PlanDemotions(*sequence, park.mode, &demote, &drop);
+    if (!status.ok()) {  // The room that was there when it was asked for is gone.
+      sequence->state = SequenceState::kRunning;
+      jobs_.Find(park.job)->status = std::move(status);
+      EndJob(park.job, DeviceTokens(*sequence));
+      return;
+    }
+  }
+  RunPark(sequence, park.mode, park.job, demote, drop);
+}
+
+void Cache::RunPark(Sequence* sequence, ParkMode mode, ObjectId job_id,
+                    const std::vector<BlockId>& demote, const std::vector<BlockId>& drop) {
   const uint64_t kept = PublishedTokens(*sequence) / joint_step_ * joint_step_;
   for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
     GroupTable& table = sequence->groups[g];
@@ -67,9 +97,9 @@ Result<ObjectId> Cache::Park(ObjectId id, ParkMode mode, std::shared_ptr<JobQueu
   LetGo(sequence);
   for (GroupTable& table : sequence->groups) table.published = 0;
   sequence->state = SequenceState::kParked;
-  if (job_id == 0) {
+  if (mode == ParkMode::kLazy) {
     RoomMayHaveGrown();
-    return job_id;
+    return;
   }
   for (const BlockId block : drop) {
     if (store_->block(block).state == BlockState::kPublished && store_->SubtreeIdle(block)) {
@@ -92,7 +122,6 @@ Result<ObjectId> Cache::Park(ObjectId id, ParkMode mode, std::shared_ptr<JobQueu
   }
   item_done(true, 0);
   RoomMayHaveGrown();
-  return job_id;
 }
 
 Result<ObjectId> Cache::Resume(ObjectId id, const LoadOptions& options) {
@@ -100,6 +129,11 @@ Result<ObjectId> Cache::Resume(ObjectId id, const LoadOptions& options) {
   FERMATA_RETURN_IF_ERROR(OpenCheck());
   Sequence* sequence = nullptr;
   FERMATA_RETURN_IF_ERROR(FindSequence(id, &sequence));
+  if (sequence->state == SequenceState::kParking) {
+    return ReasonF(StatusCode::kUnavailable, Reason::kWouldBlock,
+                   "the sequence is parking: %zu events of its marks have not fired",
+                   sequence->pending_marks.size());
+  }
   if (sequence->state != SequenceState::kParked) {
     return ReasonF(StatusCode::kFailedPrecondition, Reason::kState, "the sequence is not parked");
   }

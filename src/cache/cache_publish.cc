@@ -17,12 +17,13 @@ Status Cache::Mark(ObjectId id, uint64_t tokens, void* event) {
                   "tokens is %" PRIu64 ", but the sequence has %" PRIu64, tokens, sequence->tokens);
   }
   if (event != nullptr) {
-    sequence->pending_marks.push_back(PendingMark{tokens, event});
+    sequence->pending_marks.push_back(PendingMark{sequence->next_mark++, tokens, event});
     if (pending_marks_.fetch_add(1, std::memory_order_acq_rel) == 0)
       executor_->Post([] {});  // Wakes the poller.
     return Status();
   }
   sequence->marked = std::max(sequence->marked, tokens);
+  DropCopiedSources(sequence);
   PublishMarked(sequence);
   return Status();
 }
@@ -31,42 +32,66 @@ Status Cache::Mark(ObjectId id, uint64_t tokens, void* event) {
 bool Cache::PollMarks() {
   struct Asked {
     ObjectId sequence;
+    uint64_t serial;
     void* event;
-    bool fired;
+    bool fired = false;
+    bool settled = false;
   };
   std::vector<Asked> asked;
   {
     MutexLock lock(&mu_);
     sequences_.ForEach([&asked](ObjectId id, const Sequence& s) {
-      for (const PendingMark& mark : s.pending_marks) asked.push_back(Asked{id, mark.event, false});
+      for (const PendingMark& mark : s.pending_marks)
+        asked.push_back(Asked{id, mark.serial, mark.event});
     });
   }
   bool progress = false;
   for (Asked& a : asked) {
     const Result<bool> fired = device_->ops()->EventQuery(a.event);
-    // An event that cannot be asked about never fires: its tokens stay unmarked, and the mark is
-    // forgotten.
+    // An event that cannot be asked about counts as one that never fires: its tokens stay
+    // unmarked, and nothing waits for it any longer.
     a.fired = fired.ok() && fired.value();
+    a.settled = a.fired || !fired.ok();
     if (!fired.ok() && config_.log)
       config_.log(LogLevel::kWarning, "operation=event_query status=" + fired.status().ToString());
-    progress |= a.fired || !fired.ok();
-    if (fired.ok() && !a.fired) a.event = nullptr;  // still to come
+    progress |= a.settled;
   }
   MutexLock lock(&mu_);
   for (const Asked& a : asked) {
-    if (a.event == nullptr) continue;
+    if (!a.settled) continue;
     Sequence* const sequence = sequences_.Find(a.sequence);
     if (sequence == nullptr) continue;
-    const auto mark = std::find_if(sequence->pending_marks.begin(), sequence->pending_marks.end(),
-                                   [&a](const PendingMark& m) { return m.event == a.event; });
-    if (mark == sequence->pending_marks.end()) continue;
+    std::vector<PendingMark>& marks = sequence->pending_marks;
+    const auto mark = std::find_if(marks.begin(), marks.end(),
+                                   [&a](const PendingMark& m) { return m.serial == a.serial; });
+    if (mark == marks.end()) continue;
     if (a.fired)
       sequence->marked = std::max(sequence->marked, std::min(mark->tokens, sequence->tokens));
-    sequence->pending_marks.erase(mark);
+    marks.erase(mark);
     pending_marks_.fetch_sub(1, std::memory_order_acq_rel);
-    if (a.fired && !sequence->released) PublishMarked(sequence);
+    MarkSettled(sequence);
   }
   return progress;
+}
+
+void Cache::MarkSettled(Sequence* sequence) {
+  DropCopiedSources(sequence);
+  PublishMarked(sequence);
+  const uint64_t settled_below = sequence->pending_marks.empty()
+                                     ? sequence->next_mark
+                                     : sequence->pending_marks.front().serial;
+  const size_t held = sequence->quarantine.size();
+  std::erase_if(sequence->quarantine, [&](const QuarantinedBlock& held_block) {
+    mu_.AssertHeld();
+    if (held_block.until >= settled_below) return false;
+    store_->Unref(held_block.block);
+    return true;
+  });
+  const bool freed = sequence->quarantine.size() != held;
+  if (sequence->pending_marks.empty() && sequence->state == SequenceState::kParking)
+    RunPendingPark(sequence);
+  EndIfReleased(sequence);
+  if (freed) RoomMayHaveGrown();
 }
 
 NamedPrefix Cache::PrefixOf(const Sequence& sequence) const {
@@ -166,13 +191,21 @@ void Cache::RememberPath(Sequence* sequence) {
   if (session->path_sequence != sequence->id) {
     session->path.assign(config_.groups.size(), {});
     session->path_sequence = sequence->id;
+    for (GroupTable& table : sequence->groups) table.remembered = 0;
   }
   for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
-    const GroupTable& table = sequence->groups[g];
+    GroupTable& table = sequence->groups[g];
     std::vector<RememberedBlock>& path = session->path[g];
-    if (path.size() > table.published) path.resize(table.published);
-    for (size_t i = path.size(); i < table.published; ++i) {
-      const BlockId id = table.blocks[i].canonical;
+    for (; table.remembered < table.published; ++table.remembered) {
+      const BlockId id = table.blocks[table.remembered].canonical;
+      if (table.remembered < path.size()) {
+        if (path[table.remembered].block == id &&
+            path[table.remembered].uid == store_->block(id).uid)
+          continue;
+        // The sequence was cut and went on differently: so did the session's prompt.
+        SupersedePath(*session, path, table.remembered);
+        path.resize(table.remembered);
+      }
       path.push_back(RememberedBlock{id, store_->block(id).uid});
     }
   }

@@ -24,7 +24,9 @@ Status Cache::FindRunning(ObjectId id, Sequence** out) {
   if ((*out)->state == SequenceState::kRunning) return Status();
   return ReasonF(StatusCode::kFailedPrecondition, Reason::kState,
                  "the sequence is %s, want running",
-                 (*out)->state == SequenceState::kLoading ? "loading" : "parked");
+                 (*out)->state == SequenceState::kLoading  ? "loading"
+                 : (*out)->state == SequenceState::kParked ? "parked"
+                                                           : "parking");
 }
 
 Result<ObjectId> Cache::CreateSequence(ObjectId space_id, SequenceOptions options) {
@@ -103,7 +105,10 @@ Status Cache::Append(const AppendRequest& request, std::vector<BlockCopy>* copie
       return ReasonF(StatusCode::kFailedPrecondition, Reason::kState,
                      "the sequence's last block is not on the device: load it first");
     }
-    copy_tail[g] = tail.refs > 1 || tail.state == BlockState::kPublished;
+    // What others hold, may find, or are copying from is not written on.
+    // Those who copy from it have been told to before now: the engine runs copies in order.
+    copy_tail[g] = tail.refs - tail.copies > 1 || tail.state == BlockState::kPublished ||
+                   store_->at(table.blocks.back().block, 0).io_pins != 0;
     copy_count += copy_tail[g] ? 1 : 0;
   }
   if (copy_count > copy_capacity) {
@@ -143,7 +148,11 @@ Status Cache::Append(const AppendRequest& request, std::vector<BlockCopy>* copie
       const BlockId fresh = store_->NewPrivate(g, slots[g][next++]);
       store_->Ref(fresh);
       table.blocks.back() = TableEntry{fresh, BlockId::kNone};
-      DropEntry(old);
+      if (old.canonical != BlockId::kNone && old.canonical != old.block)
+        store_->Unref(old.canonical);
+      store_->BeginCopy(old.block);
+      table.copy_sources.push_back(
+          CopySource{old.block, table.blocks.size() - 1, sequence->tokens});
     } else if (request.token_count != 0 && sequence->tokens % block_tokens != 0 &&
                table.blocks.back().canonical != BlockId::kNone) {
       // A private duplicate that is written on stops being one.
@@ -169,18 +178,44 @@ Status Cache::Append(const AppendRequest& request, std::vector<BlockCopy>* copie
 
 // --- cutting and letting go ---
 
-void Cache::DropEntry(const TableEntry& entry) {
+void Cache::DropBlock(Sequence* sequence, BlockId block) {
+  if (sequence->pending_marks.empty()) {
+    store_->Unref(block);
+  } else {
+    sequence->quarantine.push_back(QuarantinedBlock{block, sequence->pending_marks.back().serial});
+  }
+}
+
+void Cache::DropEntry(Sequence* sequence, const TableEntry& entry) {
   if (entry.canonical != BlockId::kNone && entry.canonical != entry.block)
     store_->Unref(entry.canonical);
-  store_->Unref(entry.block);
+  DropBlock(sequence, entry.block);
+}
+
+void Cache::DropCopiedSources(Sequence* sequence) {
+  for (GroupTable& table : sequence->groups) {
+    std::erase_if(table.copy_sources, [&](const CopySource& source) {
+      mu_.AssertHeld();
+      if (source.after >= sequence->marked) return false;
+      store_->EndCopy(source.block);
+      store_->Unref(source.block);
+      return true;
+    });
+  }
 }
 
 void Cache::CutTable(Sequence* sequence, GroupIndex group, uint64_t blocks) {
   GroupTable& table = sequence->groups[group];
   while (table.blocks.size() > blocks) {
-    DropEntry(table.blocks.back());
+    DropEntry(sequence, table.blocks.back());
     table.blocks.pop_back();
   }
+  while (!table.copy_sources.empty() && table.copy_sources.back().target >= blocks) {
+    store_->EndCopy(table.copy_sources.back().block);
+    DropBlock(sequence, table.copy_sources.back().block);
+    table.copy_sources.pop_back();
+  }
+  table.remembered = std::min(table.remembered, blocks);
 }
 
 void Cache::CutNames(Sequence* sequence, uint64_t tokens) {
@@ -192,13 +227,18 @@ void Cache::CutNames(Sequence* sequence, uint64_t tokens) {
     sequence->keys.resize(units * sequence->key_bytes);
   if (sequence->chain.size() > units) sequence->chain.resize(units);
   for (PendingMark& mark : sequence->pending_marks) mark.tokens = std::min(mark.tokens, tokens);
+  for (GroupTable& table : sequence->groups) {
+    for (CopySource& source : table.copy_sources) source.after = std::min(source.after, tokens);
+  }
 }
 
 void Cache::CutSequence(Sequence* sequence, uint64_t tokens) {
   for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
     const uint64_t block_tokens = config_.groups[g].block_tokens;
     CutTable(sequence, g, (tokens + block_tokens - 1) / block_tokens);
-    sequence->groups[g].published = std::min(sequence->groups[g].published, tokens / block_tokens);
+    GroupTable& table = sequence->groups[g];
+    table.published = std::min(table.published, tokens / block_tokens);
+    table.remembered = std::min(table.remembered, table.published);
   }
   CutNames(sequence, tokens);
   RoomMayHaveGrown();
@@ -231,8 +271,8 @@ void Cache::LetGo(Sequence* sequence) {
 
 void Cache::EndSequence(ObjectId id) {
   Sequence* const sequence = sequences_.Find(id);
+  FERMATA_CHECK(sequence->pending_marks.empty() && sequence->quarantine.empty());
   LetGo(sequence);
-  pending_marks_.fetch_sub(sequence->pending_marks.size(), std::memory_order_acq_rel);
   --sequence->space->users;
   sequences_.Remove(id);
   RoomMayHaveGrown();
@@ -242,14 +282,20 @@ Status Cache::Release(ObjectId id) {
   MutexLock lock(&mu_);
   Sequence* sequence = nullptr;
   FERMATA_RETURN_IF_ERROR(FindSequence(id, &sequence));
-  if (sequence->job == 0) {
-    EndSequence(id);
-    return Status();
-  }
-  // A device may still write into its slots: it goes when the job ends.
+  // A device may still write into its slots: it goes when its job has ended and its marks' events
+  // have fired. What they declare written is published still.
   sequence->released = true;
-  StopJob(jobs_.Find(sequence->job), Status(StatusCode::kCancelled, "the sequence was released"));
+  if (sequence->job != 0) {
+    StopJob(jobs_.Find(sequence->job), Status(StatusCode::kCancelled, "the sequence was released"));
+  } else {
+    EndIfReleased(sequence);
+  }
   return Status();
+}
+
+void Cache::EndIfReleased(Sequence* sequence) {
+  if (sequence->released && sequence->job == 0 && sequence->pending_marks.empty())
+    EndSequence(sequence->id);
 }
 
 void Cache::RoomMayHaveGrown() {
@@ -275,8 +321,11 @@ Result<std::vector<ObjectId>> Cache::Fork(ObjectId id, size_t count) {
   std::vector<ObjectId> children;
   for (size_t i = 0; i < count; ++i) {
     auto child = std::make_unique<Sequence>(*sequence);
+    child->quarantine.clear();
     for (GroupTable& table : child->groups) {
       table.reserved.clear();
+      table.copy_sources.clear();  // The parent's, whose copies they are.
+      table.remembered = 0;
       for (const TableEntry& entry : table.blocks) {
         store_->Ref(entry.block);
         if (entry.canonical != BlockId::kNone && entry.canonical != entry.block)

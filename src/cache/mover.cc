@@ -9,8 +9,10 @@
 
 namespace fermata {
 
-Mover::Mover(BlockStore* store, StagingPool* staging, std::function<void()> kick)
+Mover::Mover(BlockStore* store, PlacementPolicy* placement, StagingPool* staging,
+             std::function<void()> kick)
     : store_(store),
+      placement_(placement),
       staging_(staging),
       kick_(std::move(kick)),
       states_(static_cast<size_t>(store->tier_count()) * store->group_count()),
@@ -163,8 +165,7 @@ Status Mover::AcquireNow(GroupIndex group, uint64_t need, std::vector<SlotId>* o
     out->resize(before + need);
     return device->Acquire(group, std::span(*out).subspan(before));
   }
-  const uint64_t can_be_had =
-      device->free_slots(group) + Evictable(0, group) + Leaving(0, group) + Collected(0, group);
+  const uint64_t can_be_had = device->free_slots(group) + Evictable(0, group) + Collected(0, group);
   if (can_be_had < need) {
     return ReasonF(StatusCode::kResourceExhausted, Reason::kNoSpace,
                    "group %u: want %" PRIu64 " device slots, %" PRIu64 " of %" PRIu64 " can be had",
@@ -195,6 +196,7 @@ int Mover::DemotionTarget(BlockId block, TierIndex from) const {
   for (TierIndex t = static_cast<TierIndex>(from + 1); t < store_->tier_count(); ++t) {
     if (!store_->tier(t)->healthy()) continue;
     if (store_->at(block, t).presence != Presence::kAbsent) return t;
+    if (!placement_->Admit(block, from, t)) continue;
     if (CanMakeRoom(t, store_->block(block).group, 1)) return t;
   }
   return -1;

@@ -33,7 +33,8 @@ class Mover {
  public:
   // `staging` may be null when every pair of tiers has a mapped side or no bytes. `kick` is called
   // when the outbox has work.
-  Mover(BlockStore* store, StagingPool* staging, std::function<void()> kick);
+  Mover(BlockStore* store, PlacementPolicy* placement, StagingPool* staging,
+        std::function<void()> kick);
   ~Mover();
 
   // OK: the slots are the caller's now; otherwise there are none.
@@ -155,6 +156,7 @@ class Mover {
   void EndTransfer(uint64_t index, Status status);
 
   BlockStore* const store_;
+  PlacementPolicy* const placement_;
   StagingPool* const staging_;
   const std::function<void()> kick_;
   std::vector<PoolState> states_;

@@ -42,18 +42,43 @@ struct TableEntry {
                                        // unless this is a duplicate
 };
 
+// The source of a copy-on-write. Its slot stays what it is until the engine has been seen to run
+// the copy, which it has when tokens behind the copied ones are marked.
+struct CopySource {
+  BlockId block = BlockId::kNone;
+  size_t target = 0;   // index of the table's block that the copy fills
+  uint64_t after = 0;  // tokens of the sequence that the copied part ends at
+};
+
 struct GroupTable {
   std::vector<TableEntry> blocks;
-  uint64_t published = 0;  // leading blocks with a canonical one
+  uint64_t published = 0;   // leading blocks with a canonical one
+  uint64_t remembered = 0;  // of those, what the session's path has from this table
+  std::vector<CopySource> copy_sources;
   std::vector<SlotId> reserved;
   std::vector<RememberedBlock> parked;
 };
 
-enum class SequenceState : uint8_t { kRunning = 1, kLoading = 2, kParked = 3 };
+enum class ParkMode : uint8_t { kLazy = 0, kKeep = 1, kDrop = 2 };
+enum class SequenceState : uint8_t { kRunning = 1, kLoading = 2, kParked = 3, kParking = 4 };
 
 struct PendingMark {
+  uint64_t serial = 0;  // rising within a sequence
   uint64_t tokens = 0;
   void* event = nullptr;
+};
+
+// A block that a sequence let go of while the engine's kernels may still write it: held until every
+// mark up to `until` has been settled.
+struct QuarantinedBlock {
+  BlockId block = BlockId::kNone;
+  uint64_t until = 0;
+};
+
+// A park that waits for the events of the sequence's marks.
+struct PendingPark {
+  ParkMode mode = ParkMode::kLazy;
+  ObjectId job = 0;
 };
 
 struct Sequence {
@@ -63,7 +88,7 @@ struct Sequence {
   SequenceState state = SequenceState::kRunning;
   bool no_store = false;
   bool frozen = false;    // publishes nothing any more (reset, device lost)
-  bool released = false;  // goes when its job ends
+  bool released = false;  // goes when its job has ended and its marks are settled
   std::vector<ExtraPart> extras;
   uint64_t tokens = 0;
   uint64_t marked = 0;
@@ -73,6 +98,9 @@ struct Sequence {
   std::vector<Hash128> chain;  // value at the end of each named unit
   std::vector<GroupTable> groups;
   std::vector<PendingMark> pending_marks;
+  uint64_t next_mark = 1;
+  std::vector<QuarantinedBlock> quarantine;
+  PendingPark park;  // kParking
   ObjectId job = 0;
 };
 
@@ -111,7 +139,6 @@ struct Job {
   uint64_t user_data = 0;
   uint64_t timer = 0;
   Status status;  // the first thing that went wrong
-  bool cancelled = false;
   // Load: all slots first, then all transfers at once.
   std::vector<uint64_t> requests;      // per group: the slot request that has not answered, or 0
   uint64_t unanswered = 0;             // of them, and one of the starter's own

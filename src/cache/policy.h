@@ -84,14 +84,21 @@ class EvictionPolicy {
   virtual Victim NextVictim() = 0;
 };
 
-// Admission, promotion and the load-or-recompute cut are decisions of their own; the first form
-// admits everything, promotes on demand and always loads.
+// Decisions that are no order of victims: admission, and the load-or-recompute cut. These defaults
+// admit everything and always load.
+//
+// Threads, cost: as EvictionPolicy's.
 class PlacementPolicy {
  public:
   virtual ~PlacementPolicy() = default;
+  // Whether the victim of tier `from` may take room on `to`; if not, the next lower tier is asked,
+  // and a block that none admits is dropped.
   virtual bool Admit(BlockId, TierIndex /*from*/, TierIndex /*to*/) { return true; }
-  // How many of the blocks found below the device are worth loading rather than computing again.
-  virtual uint64_t WorthLoading(uint64_t blocks_found) { return blocks_found; }
+  // How many of the leading `found_tokens` to take, of which `device_tokens` are on the device
+  // already; the rest would be loaded, and what is not taken is computed again.
+  virtual uint64_t WorthTaking(uint64_t /*device_tokens*/, uint64_t found_tokens) {
+    return found_tokens;
+  }
 };
 
 using PolicyFactory = std::function<std::unique_ptr<EvictionPolicy>(const BlockView* view)>;
@@ -103,5 +110,11 @@ void RegisterPolicy(const std::string& name, PolicyFactory factory);
 // Null when the name is unknown.
 PolicyFactory FindPolicy(std::string_view name);
 std::vector<std::string> PolicyNames();
+
+using PlacementFactory = std::function<std::unique_ptr<PlacementPolicy>()>;
+
+// The placement decisions that go with a policy of this name. A policy without has the defaults.
+void RegisterPlacement(const std::string& policy, PlacementFactory factory);
+PlacementFactory FindPlacement(std::string_view policy);
 
 }  // namespace fermata

@@ -11,6 +11,7 @@ namespace {
 struct Registry {
   Mutex mu;
   std::map<std::string, PolicyFactory, std::less<>> factories FERMATA_GUARDED_BY(mu);
+  std::map<std::string, PlacementFactory, std::less<>> placements FERMATA_GUARDED_BY(mu);
 };
 
 Registry& GetRegistry() {
@@ -41,6 +42,20 @@ PolicyFactory FindPolicy(std::string_view name) {
   MutexLock lock(&registry.mu);
   const auto it = registry.factories.find(name);
   return it == registry.factories.end() ? nullptr : it->second;
+}
+
+void RegisterPlacement(const std::string& policy, PlacementFactory factory) {
+  Registry& registry = GetRegistry();
+  MutexLock lock(&registry.mu);
+  registry.placements[policy] = std::move(factory);
+}
+
+PlacementFactory FindPlacement(std::string_view policy) {
+  Registry& registry = GetRegistry();
+  MutexLock lock(&registry.mu);
+  const auto it = registry.placements.find(policy);
+  if (it != registry.placements.end()) return it->second;
+  return [] { return std::make_unique<PlacementPolicy>(); };
 }
 
 std::vector<std::string> PolicyNames() {

@@ -163,6 +163,47 @@ TEST(Faults, B28_ALoadHasItsWholeNeedOrHoldsNothing) {
   cache.Release(&b);
 }
 
+TEST(Faults, B28_AnAppendThatCannotEverFitIsNotToldToWait) {
+  HeldDevice device;
+  CacheSetup setup;
+  setup.host_blocks = 16;
+  setup.device_ops = device.ops();
+  TestCache cache(setup);
+  Seq held = cache.Stored(Prompt(1, 6 * 16));
+  Seq idle = cache.Stored(Prompt(2, 2 * 16));
+  cache.Release(&idle);
+  device.Hold();  // what leaves for the host does not arrive
+  Seq want = cache.Create();
+  EXPECT_EQ(cache.TryAppend(&want, Prompt(3, 2 * 16)).reason, uint32_t{FERMATA_REASON_WOULD_BLOCK});
+  // Two slots are being freed, and there will be no third.
+  EXPECT_EQ(cache.TryAppend(&want, Prompt(3, 3 * 16)).reason, uint32_t{FERMATA_REASON_NO_SPACE});
+  device.LetGo();
+  cache.Append(&want, Prompt(3, 2 * 16));
+  cache.Release(&want);
+  cache.Release(&held);
+}
+
+TEST(Faults, ASessionThatIsCutAndGoesOnDifferentlySupersedesWhatWasCut) {
+  CacheSetup setup;
+  setup.policy = "lru-superseded";
+  TestCache cache(setup);
+  fermata_session_options options = {};
+  options.struct_size = sizeof(options);
+  CreateOptions create;
+  ASSERT_EQ(fermata_session_open(cache.id(), &options, &create.session, nullptr), FERMATA_OK);
+  Seq a = cache.Stored(Prompt(1, 64), create);
+  cache.Truncate(&a, 32);
+  cache.Store(&a, Prompt(2, 32));  // as long as before, so only the blocks tell
+  EXPECT_EQ(cache.GetStats().total.superseded_blocks, 2u);
+  LookupOptions look;
+  look.session = create.session;
+  Hit hit = cache.Lookup(Concat(Prefix(Prompt(1, 64), 32), Prompt(2, 32)), look);
+  EXPECT_EQ(hit.tokens, 64u);
+  EXPECT_THAT(cache.Drop(hit), IsOk());
+  EXPECT_EQ(cache.GetStats().total.superseded_blocks, 2u);  // the path is what it is now
+  cache.Release(&a);
+}
+
 TEST(Faults, B30_ALeaseHoldsWhatTheLookupFound) {
   CacheSetup setup;
   setup.host_blocks = 3;

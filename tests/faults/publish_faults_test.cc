@@ -106,6 +106,119 @@ TEST(Faults, B17_NothingIsPublishedBeforeItsEventFires) {
   cache.Release(&a);
 }
 
+TEST(Faults, B17_AParkWaitsForTheEventAndReleaseGivesNothingUpBefore) {
+  HeldDevice device;
+  CacheSetup setup;
+  setup.host_blocks = 16;
+  setup.device_ops = device.ops();
+  std::atomic<bool> kernel_done{false};
+  TestCache cache(setup);
+  const Tokens prompt = Prompt(17, 16);
+  Seq a = cache.Create();
+  cache.Append(&a, prompt);
+  ASSERT_THAT(cache.TryMark(a, 16, &kernel_done), IsOk());
+  const std::vector<std::vector<uint32_t>> slots = cache.AllSlots(a);
+  const Seq kernel = a;
+  const Job park = cache.StartPark(a, FERMATA_PARK_KEEP);
+  ASSERT_THAT(park.outcome, IsOk());
+  EXPECT_EQ(cache.Info(a).state, uint32_t{FERMATA_SEQUENCE_PARKING});
+  EXPECT_EQ(cache.StartResume(a).outcome.reason, uint32_t{FERMATA_REASON_WOULD_BLOCK});
+  cache.Release(&a);
+  cache.Step(1000);
+  EXPECT_EQ(device.submitted(), 0u);  // nothing was read
+  fermata_completion end = {};
+  EXPECT_FALSE(cache.TakeCompletion(park, &end));
+  Seq b = cache.Create();
+  EXPECT_EQ(cache.TryAppend(&b, Prompt(1, 8 * 16)).reason, uint32_t{FERMATA_REASON_NO_SPACE});
+  cache.Store(&b, Prompt(1, 7 * 16));
+  cache.WriteInto(kernel, 0, 16, slots);
+  kernel_done = true;
+  end = cache.Finish(park);
+  EXPECT_EQ(end.status, FERMATA_OK);
+  EXPECT_EQ(end.items_ok, 1u);
+  EXPECT_EQ(cache.GetStats().total.sequences, 1u);
+  cache.CheckBytes(b);
+  cache.Release(&b);
+  cache.DeviceLost();
+  Seq c = cache.Fetch(prompt);
+  EXPECT_EQ(c.tokens.size(), 16u);
+  cache.Release(&c);
+}
+
+TEST(Faults, B17_ACancelledParkLeavesTheSequenceRunning) {
+  HeldDevice device;
+  CacheSetup setup;
+  setup.host_blocks = 16;
+  setup.device_ops = device.ops();
+  std::atomic<bool> kernel_done{false};
+  TestCache cache(setup);
+  Seq a = cache.Create();
+  cache.Append(&a, Prompt(17, 16));
+  ASSERT_THAT(cache.TryMark(a, 16, &kernel_done), IsOk());
+  const Job park = cache.StartPark(a, FERMATA_PARK_KEEP);
+  ASSERT_THAT(cache.Cancel(park), IsOk());
+  EXPECT_EQ(cache.Finish(park).status, FERMATA_CANCELLED);
+  EXPECT_EQ(cache.Info(a).state, uint32_t{FERMATA_SEQUENCE_RUNNING});
+  EXPECT_EQ(cache.Info(a).tokens, 16u);
+  cache.Write(a, 0, 16);
+  kernel_done = true;
+  cache.Step(1000);
+  EXPECT_EQ(cache.Info(a).published_tokens, 16u);
+  cache.Release(&a);
+}
+
+TEST(Faults, B17_ACutSlotGoesToOthersWhenTheKernelHasWrittenIt) {
+  HeldDevice device;
+  CacheSetup setup;
+  setup.device_ops = device.ops();
+  std::atomic<bool> first_done{false};
+  std::atomic<bool> second_done{false};
+  TestCache cache(setup);
+  Seq a = cache.Create();
+  cache.Append(&a, Prompt(17, 4 * 16));
+  ASSERT_THAT(cache.TryMark(a, 4 * 16, &first_done), IsOk());
+  cache.Truncate(&a, 16);
+  ASSERT_THAT(cache.TryMark(a, 16, &second_done), IsOk());
+  Seq b = cache.Create();
+  EXPECT_EQ(cache.TryAppend(&b, Prompt(1, 5 * 16)).reason, uint32_t{FERMATA_REASON_NO_SPACE});
+  first_done = true;  // the later mark says nothing about what was cut before it
+  cache.Step(1000);
+  cache.Append(&b, Prompt(1, 7 * 16));
+  EXPECT_EQ(cache.Info(a).marked_tokens, 16u);
+  second_done = true;
+  cache.Step(1000);
+  cache.Release(&a);
+  cache.Release(&b);
+}
+
+TEST(Faults, B11_TheSourceOfACopyIsNobodyElsesBeforeTheCopyHasRun) {
+  CacheSetup setup;
+  setup.device_blocks = 4;
+  TestCache cache(setup);
+  const Tokens prompt = Prompt(11, 32);
+  Seq a = cache.Stored(prompt);
+  cache.Release(&a);
+  Seq b = cache.Fetch(prompt);
+  cache.Truncate(&b, 24);
+  std::vector<fermata_block_copy> copies;
+  cache.Append(&b, Prompt(12, 4), &copies);
+  ASSERT_EQ(copies.size(), 1u);
+  // The engine's copy is still in its queue: two blocks of b, the source, and one free slot.
+  Seq c = cache.Create();
+  EXPECT_EQ(cache.TryAppend(&c, Prompt(1, 32)).reason, uint32_t{FERMATA_REASON_NO_SPACE});
+  cache.Append(&c, Prompt(1, 16));
+  EXPECT_NE(cache.Slots(c)[0], copies[0].source_slot);
+  cache.Mark(b, 24);  // what was copied was marked before: says nothing
+  EXPECT_EQ(cache.TryAppend(&c, Prompt(2, 16)).reason, uint32_t{FERMATA_REASON_NO_SPACE});
+  cache.Write(b, 24, 28);
+  cache.Mark(b, 28);  // behind the copy, so it has run
+  cache.Append(&c, Prompt(2, 16));
+  EXPECT_EQ(cache.Slots(c)[1], copies[0].source_slot);
+  cache.CheckBytes(b);
+  cache.Release(&b);
+  cache.Release(&c);
+}
+
 TEST(Faults, B21_OnlyComputedBlocksOfAnAbortedRequestAreStored) {
   CacheSetup setup;
   setup.host_blocks = 16;

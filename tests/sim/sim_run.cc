@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <memory>
 #include <set>
 #include <utility>
 #include <vector>
@@ -28,9 +30,19 @@ struct SimSeq {
   bool job_is_park = false;
 };
 
+// A turn whose kernel still runs: its bytes come into the slots it had when it was started,
+// whatever has become of the sequence; then its event fires.
+struct LateTurn {
+  Seq seq;
+  uint64_t marked = 0;
+  std::vector<std::vector<uint32_t>> slots;
+  std::atomic<bool>* fired = nullptr;
+  bool stale = false;  // of before a reset
+};
+
 class SimRun {
  public:
-  SimRun(uint64_t seed) : random_(seed), cache_(MakeSetup(seed, &random_)) {
+  SimRun(uint64_t seed) : random_(seed), cache_(MakeSetup(seed, &random_, device_)) {
     joint_ = kChain;
     for (const GroupSetup& group : cache_.setup().groups) {
       joint_ = std::max<uint64_t>(joint_, group.block_tokens);
@@ -55,8 +67,9 @@ class SimRun {
   }
 
  private:
-  static CacheSetup MakeSetup(uint64_t seed, Stream* random) {
+  static CacheSetup MakeSetup(uint64_t seed, Stream* random, const HeldDevice& device) {
     CacheSetup setup;
+    setup.device_ops = device.ops();
     setup.groups = {SmallBlocks()};
     if (random->Chance(30)) {
       GroupSetup second;
@@ -109,8 +122,14 @@ class SimRun {
 
   void OneOperation() {
     if (random_.Chance(5)) family_ = random_.Below(3);
-    operation_ = random_.Below(32);
+    operation_ = random_.Below(36);
     switch (operation_) {
+      case 32:
+      case 33:
+        return StartLateTurn();
+      case 34:
+      case 35:
+        return FireOne();
       case 24:
       case 25:
       case 26:
@@ -345,6 +364,48 @@ class SimRun {
     }
   }
 
+  // A turn that ends before its kernel has: cut, parked or not, and released.
+  void StartLateTurn() {
+    if (late_.size() >= 2) return;
+    LateTurn turn;
+    turn.seq = cache_.Create();
+    const Outcome outcome = cache_.TryAppend(&turn.seq, Draw(0, 1 + random_.Below(48)));
+    if (outcome.ok()) {
+      turn.marked = turn.seq.tokens.size();
+      turn.slots = cache_.AllSlots(turn.seq);
+      events_.push_back(std::make_unique<std::atomic<bool>>(false));
+      turn.fired = events_.back().get();
+      Expect(cache_.TryMark(turn.seq, turn.marked, turn.fired).ok(), "mark with an event");
+      Seq cut = turn.seq;
+      if (random_.Chance(40)) {
+        turn.marked = random_.Below(turn.marked + 1);
+        cache_.Truncate(&cut, turn.marked);
+      }
+      if (random_.Chance(50)) {
+        const Job job = cache_.StartPark(cut, static_cast<uint32_t>(random_.Below(3)));
+        Expect(Acceptable(job), "park of a late turn: " + job.outcome.message);
+        if (job.outcome.ok() && job.id.id != 0) widows_.push_back(job);
+      }
+    }
+    Seq released = turn.seq;
+    cache_.Release(&released);
+    if (outcome.ok()) late_.push_back(std::move(turn));
+  }
+
+  void FireOne() {
+    if (late_.empty()) return;
+    const size_t at = random_.Below(late_.size());
+    const LateTurn turn = std::move(late_[at]);
+    late_.erase(late_.begin() + static_cast<std::ptrdiff_t>(at));
+    cache_.WriteInto(turn.seq, 0, turn.seq.tokens.size(), turn.slots);
+    turn.fired->store(true);
+    if (turn.stale) return;
+    SimSeq published;
+    published.seq = turn.seq;
+    published.marked = turn.marked;
+    Publish(published);
+  }
+
   void TakeOrDrop() {
     if (leases_.empty()) return;
     const Hit hit = leases_.back();
@@ -488,6 +549,7 @@ class SimRun {
       Expect(fermata_reset(cache_.id(), FERMATA_RESET_ALL, 0, blocks, 3, nullptr) == FERMATA_OK,
              "reset");
       published_.clear();
+      for (LateTurn& turn : late_) turn.stale = true;
       ++resets_;
       for (SimSeq& s : seqs_) {
         if (s.marked >= kChain) s.stale_from = 0;
@@ -515,6 +577,7 @@ class SimRun {
   }
 
   void WindUp() {
+    while (!late_.empty()) FireOne();
     for (SimSeq& s : seqs_) {
       if (s.busy) Ended(&s, cache_.Finish(s.job));
       cache_.Release(&s.seq);
@@ -540,12 +603,15 @@ class SimRun {
   }
 
   Stream random_;
+  HeldDevice device_;
+  std::vector<std::unique_ptr<std::atomic<bool>>> events_;  // the cache may ask until it is closed
   TestCache cache_;
   uint64_t joint_ = kChain;  // what a hit is a multiple of
   uint64_t family_ = 0;
   uint64_t resets_ = 0;
   std::vector<SimSeq> seqs_;
   std::vector<Job> widows_;
+  std::vector<LateTurn> late_;
   std::vector<Hit> leases_;
   fermata_session sessions_[2] = {};
   std::set<std::pair<size_t, Tokens>> published_;

@@ -377,12 +377,22 @@ std::byte* TestCache::SlotBytes(uint32_t group, uint32_t plane, uint32_t slot) {
   return arenas_[group].planes[plane].data() + slot * (g.planes[plane] + g.stride_pad);
 }
 
+std::vector<std::vector<uint32_t>> TestCache::AllSlots(const Seq& seq) {
+  std::vector<std::vector<uint32_t>> slots;
+  for (uint32_t g = 0; g < setup_.groups.size(); ++g) slots.push_back(Slots(seq, g));
+  return slots;
+}
+
 void TestCache::Write(const Seq& seq, uint64_t from, uint64_t to) {
-  if (setup_.metadata_only) return;
+  if (!setup_.metadata_only) WriteInto(seq, from, to, AllSlots(seq));
+}
+
+void TestCache::WriteInto(const Seq& seq, uint64_t from, uint64_t to,
+                          const std::vector<std::vector<uint32_t>>& all_slots) {
   const ContentOracle oracle(spaces_[seq.space].fingerprint, seq.extras, seq.tokens);
   for (uint32_t g = 0; g < setup_.groups.size(); ++g) {
     const uint32_t block_tokens = setup_.groups[g].block_tokens;
-    const std::vector<uint32_t> slots = Slots(seq, g);
+    const std::vector<uint32_t>& slots = all_slots[g];
     for (uint64_t at = from; at < to;) {
       const uint64_t block = at / block_tokens;
       const uint64_t end = std::min<uint64_t>(to, (block + 1) * block_tokens);

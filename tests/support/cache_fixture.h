@@ -151,6 +151,9 @@ class TestCache {
   // Steps while room is being made.
   void Append(Seq* seq, const Tokens& tokens, std::vector<fermata_block_copy>* copies = nullptr);
   void Write(const Seq& seq, uint64_t from, uint64_t to);
+  // As Write, into slots that the sequence had when a kernel was given them.
+  void WriteInto(const Seq& seq, uint64_t from, uint64_t to,
+                 const std::vector<std::vector<uint32_t>>& all_slots);
   Outcome TryMark(const Seq& seq, uint64_t tokens, void* event = nullptr);
   void Mark(const Seq& seq, uint64_t tokens);
   void Store(Seq* seq, const Tokens& tokens);  // append, write, mark
@@ -160,6 +163,7 @@ class TestCache {
   void Release(Seq* seq);
   fermata_sequence_info Info(const Seq& seq);
   std::vector<uint32_t> Slots(const Seq& seq, uint32_t group = 0);
+  std::vector<std::vector<uint32_t>> AllSlots(const Seq& seq);  // per group
 
   // --- lookups ---
   Hit Lookup(const Tokens& tokens, const LookupOptions& options = {});

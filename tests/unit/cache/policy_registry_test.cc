@@ -133,6 +133,69 @@ TEST(PolicyRegistry, ARegisteredPolicyDecidesInACacheThatNamesIt) {
   EXPECT_EQ(second, 16u);
 }
 
+// Keeps everything off tier 1, and takes no more than a block that would have to be loaded.
+class Picky final : public PlacementPolicy {
+ public:
+  bool Admit(BlockId, TierIndex from, TierIndex to) override {
+    EXPECT_LT(from, to);
+    return to != 1;
+  }
+  uint64_t WorthTaking(uint64_t device_tokens, uint64_t found_tokens) override {
+    return std::min<uint64_t>(found_tokens, device_tokens + 16);
+  }
+};
+
+TEST(PolicyRegistry, ARegisteredPlacementAdmitsAndCuts) {
+  RegisterPolicy("test-picky",
+                 [](const BlockView*) { return MakeLruPolicy(/*superseded_first=*/false); });
+  RegisterPlacement("test-picky", [] { return std::make_unique<Picky>(); });
+  CacheConfig config;
+  config.groups = {GroupConfig{16, 4096}};
+  config.tiers.resize(3);
+  config.tiers[1].kind = TierKind::kHost;
+  config.tiers[2].kind = TierKind::kSim;
+  config.tiers[1].capacity_bytes = config.tiers[2].capacity_bytes = 8 * 4096;
+  config.policy = "test-picky";
+  config.manual_clock = config.step_driven = config.metadata_only = true;
+  Result<std::unique_ptr<Cache>> cache = Cache::Open(
+      std::move(config), nullptr, [](ObjectId id) { return id; }, 1);
+  ASSERT_TRUE(cache.ok()) << cache.status().ToString();
+  Cache* const books = cache->get();
+  const DeviceRegion region{nullptr, 4096, 4096};
+  ASSERT_TRUE(books->RegisterArena(0, std::span(&region, 1), 4).ok());
+  SpaceIdentity identity;
+  identity.weights = "weights@1";
+  const Result<ObjectId> space = books->OpenSpace(identity);
+  ASSERT_TRUE(space.ok());
+  const Result<ObjectId> sequence = books->CreateSequence(space.value(), SequenceOptions{});
+  ASSERT_TRUE(sequence.ok());
+  std::vector<uint32_t> tokens(64);
+  std::iota(tokens.begin(), tokens.end(), 1u);
+  AppendRequest append;
+  append.sequence = sequence.value();
+  append.tokens = tokens;
+  append.token_count = tokens.size();
+  std::vector<BlockCopy> copies;
+  ASSERT_TRUE(books->Append(append, &copies, 0).ok());
+  ASSERT_TRUE(books->Mark(sequence.value(), 64, nullptr).ok());
+  Result<std::shared_ptr<JobQueue>> queue = JobQueue::Create(4);
+  ASSERT_TRUE(queue.ok());
+  ASSERT_TRUE(books->Park(sequence.value(), ParkMode::kKeep, *queue, 0).ok());
+  ASSERT_TRUE(books->Step(1000).ok());
+  const CacheStats stats = books->Stats();
+  EXPECT_EQ(stats.tiers[1].cached_slots, 0u);  // not admitted
+  EXPECT_EQ(stats.tiers[2].cached_slots, 4u);
+  LookupRequest request;
+  request.lease = false;
+  request.tokens = tokens;
+  request.token_count = tokens.size();
+  Result<LookupAnswer> answer = books->Lookup(space.value(), request);
+  ASSERT_TRUE(answer.ok());
+  EXPECT_EQ(answer->hit_tokens, 16u);  // of 64 found, none of them on the device
+  ASSERT_TRUE(books->Release(sequence.value()).ok());
+  EXPECT_TRUE(books->Close(0).ok());
+}
+
 TEST(PolicyRegistry, KnowsTheLibrarysOwnAndNoOthers) {
   EXPECT_NE(FindPolicy("lru"), nullptr);
   EXPECT_NE(FindPolicy("lru-superseded"), nullptr);
