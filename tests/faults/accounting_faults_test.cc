@@ -166,6 +166,27 @@ TEST(Faults, B15_AnAppendThatDoesNotFitTakesNothing) {
   cache.Release(&a);
 }
 
+// The first group has room, the second has not: what the first had given comes back.
+TEST(Faults, B15_AnAppendThatFitsOneGroupOnlyTakesNothing) {
+  CacheSetup setup;
+  setup.groups.resize(2);
+  setup.groups[0].block_tokens = 64;
+  setup.groups[1].slots = 8;
+  TestCache cache(setup);
+  Seq a = cache.Create();
+  cache.Append(&a, Prompt(15, 80));
+  EXPECT_THAT(cache.TryAppend(&a, Prompt(16, 64)),
+              IsError(FERMATA_RESOURCE_EXHAUSTED, FERMATA_REASON_NO_SPACE));
+  EXPECT_EQ(cache.Info(a).tokens, 80u);
+  EXPECT_EQ(cache.Room(0, nullptr), 6u);
+  EXPECT_EQ(cache.Room(1, nullptr), 3u);
+  cache.Audit();
+  EXPECT_THAT(cache.TryAppend(&a, Prompt(16, 48)), IsOk());
+  EXPECT_EQ(cache.Room(0, nullptr), 6u);
+  EXPECT_EQ(cache.Room(1, nullptr), 0u);
+  cache.Release(&a);
+}
+
 TEST(Faults, B16_TwoSequencesThatComputeThePrefixBothKeepTheirBlocks) {
   TestCache cache;
   const Tokens prompt = Prompt(16, 32);
@@ -175,9 +196,14 @@ TEST(Faults, B16_TwoSequencesThatComputeThePrefixBothKeepTheirBlocks) {
   cache.Append(&b, prompt);
   cache.Write(a, 0, 32);
   cache.Write(b, 0, 32);
+  const std::vector<uint32_t> slots_a = cache.Slots(a);
+  const std::vector<uint32_t> slots_b = cache.Slots(b);
   cache.Mark(a, 32);
   cache.Mark(b, 32);
   EXPECT_EQ(cache.HitTokens(prompt), 32u);
+  // The engine goes on using the slots it was given.
+  EXPECT_EQ(cache.Slots(a), slots_a);
+  EXPECT_EQ(cache.Slots(b), slots_b);
   cache.CheckBytes(a);
   cache.CheckBytes(b);
   // Whatever is handed out now belongs to neither table.

@@ -30,6 +30,15 @@ TEST(Faults, B01_TokensPastAStopAreNeverPartOfAHit) {
   // The same with the tokens that were past the stop.
   EXPECT_EQ(cache.HitTokens(Concat(prompt, Prompt(3, 12))), 16u);
   cache.Release(&b);
+
+  // What a sequence appends after a stop is not written because what stood there before was.
+  Seq c = cache.Stored(Prompt(4, 40));
+  cache.Truncate(&c, 18);
+  cache.Append(&c, Prompt(5, 14));
+  cache.Mark(c, 18);
+  EXPECT_EQ(cache.Info(c).marked_tokens, 18u);
+  EXPECT_EQ(cache.HitTokens(c.tokens), 16u);
+  cache.Release(&c);
 }
 
 TEST(Faults, B02_ReloadsInterleavedWithAppendsNeverMixPrompts) {

@@ -142,6 +142,40 @@ TEST(Faults, B20_CancelledLoadsKeepNoBuffers) {
   }
 }
 
+// Cancelled while it waits for slots, of which it has some already.
+TEST(Faults, B20_ALoadCancelledBeforeItHasItsSlotsKeepsNone) {
+  HeldDevice device;
+  CacheSetup setup = WithHost(&device);
+  setup.groups = {SmallBlocks()};
+  setup.device_blocks = 4;
+  TestCache cache(setup);
+  Seq a = ParkedInHost(&cache, Prompt(20, 64));
+  for (uint32_t round = 0; round < 8; ++round) {
+    Seq other = cache.Stored(Prompt(100 + round, 48));
+    cache.Release(&other);
+    device.Hold();
+    const Job job = cache.StartResume(a);  // one slot is free, three are to be vacated
+    ASSERT_THAT(job.outcome, IsOk());
+    cache.Step(100);
+    ASSERT_GT(device.outstanding(), 0u);
+    EXPECT_THAT(cache.Cancel(job), IsOk());
+    fermata_completion end = {};
+    ASSERT_TRUE(cache.TakeCompletion(job, &end));  // at once: none of its copies has begun
+    EXPECT_EQ(end.status, FERMATA_CANCELLED);
+    device.LetGo();
+    cache.Settle();
+    EXPECT_EQ(cache.GetStats().total.jobs, 0u);
+    uint64_t evictable = 0;
+    const uint64_t free = cache.Room(0, &evictable);
+    EXPECT_EQ(free + evictable, 4u) << "round " << round;
+    cache.Audit();
+    cache.ParkLazy(&a);
+  }
+  EXPECT_EQ(cache.Resume(&a).valid_tokens, 64u);
+  cache.CheckBytes(a);
+  cache.Release(&a);
+}
+
 TEST(Faults, B22_ACancelledJobEndsOnceAndKeepsItsBuffersUntilThen) {
   HeldDevice device;
   TestCache cache(WithHost(&device));

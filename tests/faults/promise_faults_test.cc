@@ -110,17 +110,17 @@ TEST(Faults, B25_OneBlockAfterTheOtherGoesFromTheTail) {
 }
 
 TEST(Faults, B26_AChildIsNeverFoundWithoutItsParent) {
+  uint64_t cut = 0;
   for (const uint64_t host_blocks : {1u, 2u, 3u}) {
     CacheSetup setup;
     setup.device_blocks = 2;
     setup.host_blocks = host_blocks;
     TestCache cache(setup);
     const Tokens prompt = Prompt(26, 32);
-    Seq a = cache.Stored(prompt);
-    cache.Release(&a);
     for (uint32_t round = 0; round < 6; ++round) {
-      Seq filler = cache.Create();
-      cache.Append(&filler, Prompt(100 + round, 16));
+      Seq a = cache.Stored(prompt);
+      cache.Release(&a);
+      Seq filler = cache.Stored(Prompt(100 + round, 16 * (1 + round % 2)));
       cache.Audit();
       cache.Release(&filler);
       cache.Settle();
@@ -129,8 +129,36 @@ TEST(Faults, B26_AChildIsNeverFoundWithoutItsParent) {
       Seq b = cache.Fetch(prompt);  // and what is found comes back right
       EXPECT_EQ(b.tokens.size(), hit);
       cache.Release(&b);
+      cut += hit < 32 ? 1 : 0;
     }
   }
+  EXPECT_GT(cut, 0u);  // some of it did go
+}
+
+// The parent lies on the device alone, its child below: when the parent goes, the child goes too.
+TEST(Faults, B26_AParentThatIsLostTakesItsChildrenAlong) {
+  CacheSetup setup;
+  setup.device_blocks = 2;
+  setup.host_blocks = 2;
+  TestCache cache(setup);
+  const Tokens prompt = Prompt(26, 32);
+  Seq a = cache.Stored(prompt);
+  cache.Release(&a);
+  Seq filler = cache.Create();
+  cache.Append(&filler, Prompt(100, 16));  // sends the child down
+  cache.Release(&filler);
+  cache.Settle();
+  const Hit hit = cache.Lookup(prompt);
+  EXPECT_THAT(hit.tiers, ::testing::ElementsAre(16, 16));
+  EXPECT_THAT(cache.Drop(hit), IsOk());
+  cache.DeviceLost();
+  cache.Audit();
+  EXPECT_EQ(cache.HitTokens(prompt), 0u);
+  EXPECT_EQ(cache.GetStats().total.blocks, 0u);
+  EXPECT_EQ(cache.TierStats(FERMATA_TIER_HOST).free_slots, 2u);
+  Seq b = cache.Stored(prompt);
+  EXPECT_EQ(cache.HitTokens(prompt), 32u);
+  cache.Release(&b);
 }
 
 TEST(Faults, B28_ALoadHasItsWholeNeedOrHoldsNothing) {
@@ -358,6 +386,10 @@ TEST(Faults, B69_AStoreBegunBeforeAResetIsNeverFound) {
       cache.Release(&a);
       EXPECT_EQ(cache.HitTokens(tokens), 0u);
       cache.Audit();
+      cache.Settle();
+      const Stats stats = cache.GetStats();  // nor does it lie there unfindable
+      EXPECT_EQ(stats.total.blocks, 0u) << "after " << steps << " steps";
+      for (const fermata_tier_stats& tier : stats.tiers) EXPECT_EQ(tier.free_slots, tier.slots);
     }
     if (on_disk) {
       cache.Reopen();
