@@ -34,6 +34,8 @@ class DeviceOps {
   virtual Result<bool> CopyPoll(uint64_t ticket) = 0;
   // True once the engine's event has fired.
   virtual Result<bool> EventQuery(void* event) = 0;
+  // Whether there are events to ask about at all.
+  virtual bool has_events() const { return true; }
 };
 
 // memcpy, done when CopySubmit returns.
@@ -44,6 +46,7 @@ class PlainMemoryOps final : public DeviceOps {
   Result<bool> CopyPoll(uint64_t ticket) override;
   // INVALID_ARGUMENT for any event but null: plain memory has none.
   Result<bool> EventQuery(void* event) override;
+  bool has_events() const override { return false; }
 };
 
 }  // namespace fermata

@@ -175,6 +175,14 @@ void SsdTier::Release(GroupIndex group, std::span<const SlotId> released) {
   groups_[group].pool->Release(released);
 }
 
+void SsdTier::Forget(GroupIndex group, SlotId slot) {
+  MutexLock lock(&mu_);
+  SlotState& state = slots_[group][Raw(slot)];
+  if (state.catalogued) released_.push_back({group, slot});
+  state.catalogued = false;
+  state.forgotten = true;
+}
+
 uint64_t SsdTier::incarnation() const { return store_->incarnation(); }
 
 Status SsdTier::Recover(const std::function<void(const SpaceRecord&)>& space,
@@ -196,7 +204,7 @@ Status SsdTier::Recover(const std::function<void(const SpaceRecord&)>& space,
     {
       MutexLock lock(&mu_);
       slots_[group][Raw(found.slot)] = {
-          found.record.uid, found.record.key, found.generation, found.checksum, true, false};
+          found.record.uid, found.record.key, found.generation, found.checksum, true, false, false};
     }
     block(found.record, found.slot);
     return true;
@@ -214,6 +222,7 @@ Status SsdTier::PutSpace(const SpaceRecord& space, bool sync) {
   // What was released before is gone for good once this is durable: an erase relies on it.
   if (sync) ApplyDeletes({});
   const MetaOp op{MetaOp::Kind::kPut, EncodeSpaceKey(space.number), EncodeSpaceValue(space)};
+  Count(kSpacePuts);
   return catalog_->Apply(std::span(&op, 1), sync);
 }
 
@@ -253,8 +262,9 @@ void SsdTier::Scrub(size_t limit) {
     {
       MutexLock lock(&mu_);
       const SlotState& state = slots_[ref.group][Raw(ref.slot)];
-      if (state.uid != 0) continue;
-      writing = state.writing;
+      if (state.uid != 0 && !state.forgotten) continue;
+      // What was forgotten is still being read.
+      writing = state.writing || state.uid != 0;
     }
     if (writing) {
       later.push_back(ref);  // if that fails, the old bytes may still be there
@@ -304,6 +314,7 @@ void SsdTier::VisitStats(const StatVisitor& visit) const {
                                                     "ssd.dropped_records",
                                                     "ssd.catalog_puts",
                                                     "ssd.catalog_deletes",
+                                                    "ssd.space_puts",
                                                     "ssd.scrubbed_slots"};
   std::string mode;
   std::string fallback;

@@ -70,6 +70,7 @@ class SsdTier final : public Tier {
   uint64_t free_slots(GroupIndex group) const override;
   Status Acquire(GroupIndex group, std::span<SlotId> out) override;
   void Release(GroupIndex group, std::span<const SlotId> slots) override FERMATA_EXCLUDES(mu_);
+  void Forget(GroupIndex group, SlotId slot) override FERMATA_EXCLUDES(mu_);
   size_t Submit(std::span<const TierIo> batch) override FERMATA_EXCLUDES(mu_);
   size_t Poll(std::span<TierCompletion> out) override FERMATA_EXCLUDES(mu_);
   uint64_t in_flight() const override { return in_flight_.load(std::memory_order_acquire); }
@@ -97,6 +98,7 @@ class SsdTier final : public Tier {
     // Recover).
     bool catalogued = true;
     bool writing = false;
+    bool forgotten = false;  // no record from now on until the slot is released
   };
   struct SlotRef {
     GroupIndex group;
@@ -142,6 +144,7 @@ class SsdTier final : public Tier {
     kDroppedRecords,
     kCatalogPuts,
     kCatalogDeletes,
+    kSpacePuts,
     kScrubbedSlots,
     kCounters
   };

@@ -65,9 +65,11 @@ void SsdTier::BeginWrites(std::span<const TierIo> batch) {
       any = true;
       SlotState& state = slots_[io.group][Raw(io.slot)];
       if (state.catalogued) overwritten.push_back({io.group, io.slot});
+      const bool forgotten = state.forgotten;
       state = SlotState();
       state.catalogued = false;
       state.writing = true;
+      state.forgotten = forgotten;
     }
   }
   if (any && !shut_down_) ApplyDeletes(overwritten);
@@ -328,9 +330,19 @@ void SsdTier::PublishWrites() {
   if (written_.empty()) return;
   std::vector<MetaOp> puts;
   const bool attached = catalog_->attached();
-  for (const uint32_t index : written_) {
-    if (!attached) break;
-    const Request& request = requests_[index];
+  std::vector<bool> put(written_.size());
+  if (attached) {
+    MutexLock lock(&mu_);
+    for (size_t i = 0; i < written_.size(); ++i) {
+      const Request& request = requests_[written_[i]];
+      const SlotState& state = slots_[request.io.group][Raw(request.io.slot)];
+      // Not what was forgotten, released, or written again while this was under way.
+      put[i] = state.writing && !state.forgotten && state.generation == request.generation;
+    }
+  }
+  for (size_t i = 0; i < written_.size(); ++i) {
+    if (!put[i]) continue;
+    const Request& request = requests_[written_[i]];
     SsdSlotRecord found{*request.io.record, request.io.slot, request.generation, request.checksum};
     found.record.group = request.io.group;
     puts.push_back({MetaOp::Kind::kPut, EncodeBlockKey(request.io.group, request.io.slot),
@@ -338,27 +350,26 @@ void SsdTier::PublishWrites() {
   }
   const bool catalogued = catalog_->Apply(puts, /*sync=*/false).ok() && !puts.empty();
   if (catalogued) Count(kCatalogPuts, puts.size());
-  for (const uint32_t index : written_) {
-    const Request& request = requests_[index];
+  for (size_t i = 0; i < written_.size(); ++i) {
+    const Request& request = requests_[written_[i]];
+    const bool recorded = catalogued && put[i];
     {
       MutexLock lock(&mu_);
       SlotState& state = slots_[request.io.group][Raw(request.io.slot)];
       if (state.writing && state.generation == request.generation) {
-        state = {request.io.record->uid,
-                 request.io.record->key,
-                 request.generation,
-                 request.checksum,
-                 catalogued,
-                 false};
-      } else if (catalogued) {
-        // Released, or written again, while this was under way: its record must not come back after
-        // a restart.
+        state = {request.io.record->uid, request.io.record->key,       request.generation,
+                 request.checksum,       recorded && !state.forgotten, false,
+                 state.forgotten};
+        // Forgotten since it was put: the record goes.
+        if (recorded && state.forgotten) released_.push_back({request.io.group, request.io.slot});
+      } else if (recorded) {
+        // Released, or written again, since: its record must not come back after a restart.
         released_.push_back({request.io.group, request.io.slot});
       }
     }
     Count(kWrites);
     Count(kBytesWritten, groups_[request.io.group].geometry.block_bytes);
-    FinishIo(index, Status());
+    FinishIo(written_[i], Status());
   }
   written_.clear();
 }

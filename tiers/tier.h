@@ -139,8 +139,13 @@ class Tier {
                          const std::function<void(const BlockRecord&, SlotId)>& /*block*/) {
     return Status();
   }
+  // What lies in the slot, or is on its way there, is not to be found after a reopen. The slot
+  // stays acquired, and what is in flight completes as it would have. Any thread; durable with the
+  // next synced PutSpace.
+  virtual void Forget(GroupIndex, SlotId) {}
   // Stores or replaces a space record. `sync`: durable against power loss before returning, and
-  // with it every Release that came before. May do I/O; the executor's thread, no lock held.
+  // with it every Release and Forget that came before. May do I/O; the executor's thread, no lock
+  // held.
   virtual Status PutSpace(const SpaceRecord&, bool /*sync*/) { return Status(); }
   virtual Status DropSpace(uint32_t /*number*/, bool /*sync*/) { return Status(); }
 

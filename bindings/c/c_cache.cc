@@ -22,6 +22,7 @@ class EngineDeviceOps final : public DeviceOps {
   Status CopySubmit(std::span<const CopyRun> runs, CopyDirection direction,
                     uint64_t ticket) override {
     static_assert(sizeof(CopyRun) == sizeof(fermata_copy_run));
+    const CallbackScope scope;
     return Answer(
         ops_.copy_submit(ops_.user, reinterpret_cast<const fermata_copy_run*>(runs.data()),
                          runs.size(), static_cast<uint32_t>(direction), ticket),
@@ -29,18 +30,19 @@ class EngineDeviceOps final : public DeviceOps {
   }
   Result<bool> CopyPoll(uint64_t ticket) override {
     uint32_t done = 0;
+    const CallbackScope scope;
     Status status = Answer(ops_.copy_poll(ops_.user, ticket, &done), "device_ops.copy_poll");
     if (!status.ok()) return status;
     return done != 0;
   }
   Result<bool> EventQuery(void* event) override {
-    if (ops_.event_query == nullptr)
-      return ErrorF(StatusCode::kInvalidArgument, "device_ops.event_query is NULL");
     uint32_t done = 0;
+    const CallbackScope scope;
     Status status = Answer(ops_.event_query(ops_.user, event, &done), "device_ops.event_query");
     if (!status.ok()) return status;
     return done != 0;
   }
+  bool has_events() const override { return ops_.event_query != nullptr; }
 
  private:
   static Status Answer(fermata_status status, const char* what) {
@@ -131,6 +133,7 @@ Status ReadConfig(const fermata_config* in, CacheConfig* out, std::unique_ptr<De
   if (config.policy != nullptr) out->policy = config.policy;
   if (config.log != nullptr) {
     out->log = [log = config.log, user = config.log_user](LogLevel level, const std::string& line) {
+      const CallbackScope scope;
       log(user, static_cast<uint32_t>(level), line.c_str());
     };
   }
@@ -405,10 +408,10 @@ fermata_status fermata_reset(fermata_cache handle, uint32_t scope, uint64_t targ
     } else if (scope != FERMATA_RESET_ALL) {
       return ErrorF(StatusCode::kInvalidArgument, "scope is %u, want 1..3", scope);
     }
-    Result<std::vector<uint64_t>> counts = cache->Reset(static_cast<ResetScope>(scope), id);
-    if (!counts.ok()) return counts.status();
-    for (uint32_t i = 0; i < capacity && i < counts->size(); ++i) out_blocks[i] = (*counts)[i];
-    return Status();
+    std::vector<uint64_t> counts;
+    const Status status = cache->Reset(static_cast<ResetScope>(scope), id, &counts);
+    for (uint32_t i = 0; i < capacity && i < counts.size(); ++i) out_blocks[i] = counts[i];
+    return status;
   });
 }
 

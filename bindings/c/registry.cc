@@ -202,6 +202,11 @@ void ForgetQueue(uint64_t handle) {
   last = registry.queues.Remove(handle & ((uint64_t{1} << 60) - 1));
 }
 
+Status ReentryError() {
+  return ReasonF(StatusCode::kFailedPrecondition, Reason::kState,
+                 "called from a device_ops or log callback, which may not call Fermata");
+}
+
 fermata_status Report(const Status& status, fermata_error* error) {
   if (error != nullptr && error->struct_size >= sizeof(uint32_t)) {
     const uint32_t caller_size = error->struct_size;

@@ -57,9 +57,26 @@ void ForgetQueue(uint64_t handle);
 // Fills the caller's error, if there is one, and returns the code.
 fermata_status Report(const Status& status, fermata_error* error);
 
+// While one lives on a thread, that thread is inside a function of the engine's that the library
+// called, and may not call the library.
+class CallbackScope {
+ public:
+  CallbackScope() { ++depth_; }
+  ~CallbackScope() { --depth_; }
+  CallbackScope(const CallbackScope&) = delete;
+  CallbackScope& operator=(const CallbackScope&) = delete;
+  static bool Inside() { return depth_ != 0; }
+
+ private:
+  static inline thread_local uint32_t depth_ = 0;
+};
+
+Status ReentryError();
+
 // Runs `body` and reports; nothing that is thrown (out of memory, say) crosses the ABI.
 template <typename F>
 fermata_status Call(fermata_error* error, F&& body) noexcept {
+  if (CallbackScope::Inside()) return Report(ReentryError(), error);
   try {
     return Report(body(), error);
   } catch (const std::bad_alloc&) {

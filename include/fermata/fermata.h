@@ -40,7 +40,8 @@
  *
  * Callbacks
  *   device_ops and the log sink are the only ones that come from the library's own thread; they are
- *   called with no lock held and must not call back into Fermata on the same cache.
+ *   called with no lock held and must not call Fermata: what they call answers
+ *   FAILED_PRECONDITION/STATE.
  *   fermata_stats_visit calls its visitor on the calling thread, with no lock held.
  *
  * Times
@@ -566,7 +567,7 @@ typedef struct fermata_mark_item {
   fermata_sequence sequence;
   uint64_t tokens; /* the first so many tokens are physically written */
   void* event;     /* optional: they are, once this event of device_ops fires; only then are they
-                      published */
+                      published. INVALID_ARGUMENT without device_ops.event_query */
   fermata_status status; /* out */
   uint32_t reason;       /* out */
 } fermata_mark_item;
@@ -589,8 +590,10 @@ FERMATA_API fermata_status fermata_sequence_truncate(fermata_sequence sequence, 
 
 #define FERMATA_PARK_LAZY \
   0u /* let go of the slots; blocks move when room is needed or the watermark says so */
-#define FERMATA_PARK_KEEP \
-  1u /* demote now; if it does not fit whole: NO_SPACE and the sequence is as before */
+#define FERMATA_PARK_KEEP                                                                         \
+  1u /* demote now; if it does not fit whole: NO_SPACE and the sequence is as before. What cannot \
+        be written after all (UNAVAILABLE, RESOURCE_EXHAUSTED; items_ok lie below) stays on the   \
+        device while nobody needs the room */
 #define FERMATA_PARK_DROP \
   2u /* demote now; what does not fit is dropped, deepest first, and marked for recompute */
 

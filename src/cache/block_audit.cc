@@ -104,6 +104,10 @@ Status BlockStore::Audit(const std::vector<uint32_t>& refs, const std::vector<ui
   for (const auto& [bucket, head] : index_) {
     for (BlockId id = head; id != BlockId::kNone; id = block(id).next_of_hash) ++indexed;
   }
+  uint64_t in_spaces = 0;
+  for (const auto& [number, count] : blocks_of_space_) in_spaces += count;
+  AUDIT(in_spaces == published, "%" PRIu64 " blocks in spaces, %" PRIu64 " published blocks",
+        in_spaces, published);
   AUDIT(indexed == published, "%" PRIu64 " index entries, %" PRIu64 " published blocks", indexed,
         published);
   return AuditPools(held);

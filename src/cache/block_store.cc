@@ -86,6 +86,7 @@ void BlockStore::Link(BlockId id) {
   BlockId& head =
       index_.try_emplace(BucketOf(linked.space, linked.group, linked.key), BlockId::kNone)
           .first->second;
+  ++blocks_of_space_[linked.space];
   linked.next_of_hash = head;
   head = id;
   if (linked.parent != BlockId::kNone) {
@@ -98,6 +99,8 @@ void BlockStore::Link(BlockId id) {
 
 void BlockStore::Unlink(BlockId id) {
   Block& gone = mut(id);
+  if (const auto count = blocks_of_space_.find(gone.space); --count->second == 0)
+    blocks_of_space_.erase(count);
   const auto it = index_.find(BucketOf(gone.space, gone.group, gone.key));
   FERMATA_CHECK(it != index_.end());
   if (it->second == id) {
@@ -383,6 +386,9 @@ uint64_t BlockStore::Kill(BlockId root, std::vector<uint64_t>* per_tier) {
     for (TierIndex t = 0; t < tier_count_; ++t) {
       if (at(id, t).presence == Presence::kAbsent) continue;
       SetLeaving(id, t, false);
+      // A transfer may hold the slot for long; what it brings there must not come back after a
+      // restart.
+      if (at(id, t).io_pins != 0) tiers_[t]->Forget(block(id).group, at(id, t).slot);
       if (per_tier != nullptr && t < per_tier->size()) ++(*per_tier)[t];
       if (Resident(id, t)) Emit(false, id, t);
       if (at(id, t).io_pins == 0 && (t != 0 || block(id).refs == 0)) Remove(id, t);

@@ -185,6 +185,11 @@ class BlockStore final : public BlockView {
   Hash128 key(BlockId id) const override { return block(id).key; }
 
   // --- looking inside ---
+  // Published blocks of a space.
+  uint64_t blocks_of_space(uint32_t number) const {
+    const auto it = blocks_of_space_.find(number);
+    return it == blocks_of_space_.end() ? 0 : it->second;
+  }
   uint64_t blocks_in_use() const { return blocks_.size() - free_.size(); }
   uint64_t block_capacity() const { return blocks_.size(); }
   uint64_t dropped = 0;  // evicted from the last tier that had them
@@ -229,6 +234,7 @@ class BlockStore final : public BlockView {
   std::vector<Residency> residency_;
   std::vector<BlockId> free_;
   absl::flat_hash_map<uint64_t, BlockId> index_;  // bucket -> first of a list through next_of_hash
+  absl::flat_hash_map<uint32_t, uint64_t> blocks_of_space_;
   std::vector<Pool> pools_;
   std::vector<TierCounters> counters_;
 };

@@ -10,6 +10,8 @@
 // Tiers, device_ops and the log sink are called with the lock released.
 #pragma once
 
+#include <absl/container/flat_hash_set.h>
+
 #include <atomic>
 #include <memory>
 #include <span>
@@ -24,6 +26,7 @@
 #include "cache/config.h"
 #include "cache/mover.h"
 #include "cache/objects.h"
+#include "cache/space_table.h"
 #include "tiers/device_tier.h"
 
 namespace fermata {
@@ -151,7 +154,8 @@ class Cache {
   Result<bool> EndTurn(ObjectId session, const TurnEnd& turn);  // whether the hints are of use
   Result<bool> EndSession(ObjectId session);
 
-  Result<std::vector<uint64_t>> Reset(ResetScope scope, ObjectId target);
+  // `per_tier`: blocks dropped, also when the rest fails.
+  Status Reset(ResetScope scope, ObjectId target, std::vector<uint64_t>* per_tier);
   Result<uint64_t> Erase(ObjectId space, const LookupRequest& request, uint64_t from_token);
 
   CacheStats Stats();
@@ -174,7 +178,11 @@ class Cache {
   Status OpenTiers(std::unique_ptr<DeviceOps> ops);
   Result<std::unique_ptr<Tier>> MakeLowerTier(const TierConfig& config);
   Status OpenStaging();
+  struct RecoveredBlock;
+  struct RecoveredTier;
   Status Recover() FERMATA_EXCLUDES(mu_);
+  void RestoreBlocks(TierIndex t, const absl::flat_hash_set<uint32_t>& known,
+                     std::vector<RecoveredBlock>* recovered) FERMATA_REQUIRES(mu_);
   Status OpenCheck() const FERMATA_REQUIRES(mu_);  // CLOSED once closing
   uint64_t units_of(GroupIndex group) const {
     return config_.groups[group].block_tokens / config_.chain_tokens;
@@ -252,8 +260,9 @@ class Cache {
                        std::vector<BlockId>* drop) FERMATA_REQUIRES(mu_);
 
   // cache_lifecycle.cc
-  void Renumber(SpaceState* space) FERMATA_REQUIRES(mu_);
-  Status MakeDurable() FERMATA_EXCLUDES(mu_);  // spaces and deletions, against power loss
+  // Writes the spaces and makes them, and every release before them, durable against power loss.
+  Status MakeDurable(std::vector<SpaceRecord> records) FERMATA_EXCLUDES(mu_);
+  void PutSpaceRecord(Tier* tier, const SpaceRecord& record);  // executor's thread
   // Runs `work` where tiers may be called and waits for it.
   Status RunOnExecutor(std::function<Status()> work) FERMATA_EXCLUDES(mu_);
   bool ArenaInUse(GroupIndex group) FERMATA_REQUIRES(mu_);
@@ -284,10 +293,11 @@ class Cache {
   mutable Mutex mu_;
   CondVar changed_;  // a job, a transfer or the executor's round has ended
   bool closing_ FERMATA_GUARDED_BY(mu_) = false;
+  bool finishing_ FERMATA_GUARDED_BY(mu_) = false;  // the executor stops: nothing runs any more
   bool closed_ FERMATA_GUARDED_BY(mu_) = false;
+  uint32_t calls_ FERMATA_GUARDED_BY(mu_) = 0;  // tasks of RunOnExecutor that have not run
   bool kicked_ FERMATA_GUARDED_BY(mu_) = false;
   std::atomic<uint64_t> pending_marks_{0};  // written under mu_; read by the poller without it
-  uint32_t next_space_number_ FERMATA_GUARDED_BY(mu_) = 1;
   SessionId next_session_serial_ FERMATA_GUARDED_BY(mu_) = 0;
   uint64_t query_tokens_ FERMATA_GUARDED_BY(mu_) = 0;
   uint64_t hit_tokens_ FERMATA_GUARDED_BY(mu_) = 0;
@@ -300,7 +310,7 @@ class Cache {
   std::unique_ptr<BlockStore> store_ FERMATA_PT_GUARDED_BY(mu_);
   std::unique_ptr<PlacementPolicy> placement_ FERMATA_PT_GUARDED_BY(mu_);
   std::unique_ptr<Mover> mover_ FERMATA_PT_GUARDED_BY(mu_);
-  std::vector<std::unique_ptr<SpaceState>> space_states_ FERMATA_GUARDED_BY(mu_);
+  SpaceTable space_table_ FERMATA_GUARDED_BY(mu_);
   ObjectTable<SpaceHandle> spaces_ FERMATA_GUARDED_BY(mu_);
   ObjectTable<GroupIndex> arenas_ FERMATA_GUARDED_BY(mu_);
   ObjectTable<Sequence> sequences_ FERMATA_GUARDED_BY(mu_);

@@ -161,22 +161,14 @@ Status Cache::DeviceLost() {
 
 // --- reset, erase ---
 
-// A new number is the space's new epoch: records of the old one are never accepted again.
-void Cache::Renumber(SpaceState* space) { space->number = next_space_number_++; }
-
-Status Cache::MakeDurable() {
-  std::vector<SpaceRecord> records;
-  {
-    MutexLock lock(&mu_);
-    for (const auto& space : space_states_)
-      records.push_back(SpaceRecord{space->number, space->identity});
-  }
-  return RunOnExecutor([this, records] {
+Status Cache::MakeDurable(std::vector<SpaceRecord> records) {
+  return RunOnExecutor([this, records = std::move(records)] {
     Status first;
     for (const std::unique_ptr<Tier>& tier : tiers_) {
       if (!tier->has(kTierDurable)) continue;
       for (const SpaceRecord& record : records) {
-        Status status = tier->PutSpace(record, /*sync=*/true);
+        // The last one takes the others with it: a store's writes become durable in their order.
+        Status status = tier->PutSpace(record, /*sync=*/&record == &records.back());
         if (first.ok()) first = std::move(status);
       }
     }
@@ -184,9 +176,10 @@ Status Cache::MakeDurable() {
   });
 }
 
-Result<std::vector<uint64_t>> Cache::Reset(ResetScope scope, ObjectId target) {
-  std::vector<uint64_t> per_tier(tiers_.size());
+Status Cache::Reset(ResetScope scope, ObjectId target, std::vector<uint64_t>* per_tier) {
+  per_tier->assign(tiers_.size(), 0);
   std::vector<uint32_t> old_numbers;
+  std::vector<SpaceRecord> records;
   {
     MutexLock lock(&mu_);
     FERMATA_RETURN_IF_ERROR(OpenCheck());
@@ -210,7 +203,7 @@ Result<std::vector<uint64_t>> Cache::Reset(ResetScope scope, ObjectId target) {
       if (block.state != BlockState::kPublished) continue;
       if (space != nullptr && block.space != space->number) continue;
       if (scope == ResetScope::kSession && store_->owner(id) != serial) continue;
-      store_->Kill(id, &per_tier);
+      store_->Kill(id, per_tier);
     }
     sequences_.ForEach([&](ObjectId, Sequence& sequence) {
       const bool empty = sequence.tokens == 0;
@@ -219,30 +212,36 @@ Result<std::vector<uint64_t>> Cache::Reset(ResetScope scope, ObjectId target) {
                         (scope == ResetScope::kSession && sequence.session == target);
       if (mine && !empty) sequence.frozen = true;
     });
-    if (scope != ResetScope::kSession) {
-      for (const auto& state : space_states_) {
-        if (space != nullptr && state.get() != space) continue;
-        old_numbers.push_back(state->number);
-        Renumber(state.get());
+    space_table_.ForEach([&](SpaceState* state) {
+      mu_.AssertHeld();
+      if (scope == ResetScope::kSession) {
+        // No epoch ends: any one record carries the deletions with it.
+        if (records.empty()) records.push_back(SpaceRecord{state->number, state->identity});
+        return;
       }
-    }
+      if (space != nullptr && state != space) return;
+      // A new number is the space's new epoch: records of the old one are never accepted again.
+      old_numbers.push_back(state->number);
+      space_table_.Renumber(state);
+      records.push_back(SpaceRecord{state->number, state->identity});
+    });
     RoomMayHaveGrown();
   }
   // New epochs first, then the old ones go: a crash between the two leaves both, and the higher
   // number counts.
-  FERMATA_RETURN_IF_ERROR(MakeDurable());
-  FERMATA_RETURN_IF_ERROR(RunOnExecutor([this, old_numbers] {
+  FERMATA_RETURN_IF_ERROR(MakeDurable(std::move(records)));
+  return RunOnExecutor([this, old_numbers] {
     for (const std::unique_ptr<Tier>& tier : tiers_) {
       for (const uint32_t number : old_numbers) (void)tier->DropSpace(number, /*sync=*/false);
     }
     return Status();
-  }));
-  return per_tier;
+  });
 }
 
 Result<uint64_t> Cache::Erase(ObjectId space_id, const LookupRequest& request,
                               uint64_t from_token) {
   uint64_t killed = 0;
+  SpaceRecord record;
   {
     MutexLock lock(&mu_);
     FERMATA_RETURN_IF_ERROR(OpenCheck());
@@ -250,6 +249,7 @@ Result<uint64_t> Cache::Erase(ObjectId space_id, const LookupRequest& request,
     if (handle == nullptr)
       return ReasonF(StatusCode::kInvalidArgument, Reason::kBadHandle,
                      "space is no live handle of this cache");
+    record = SpaceRecord{handle->space->number, handle->space->identity};
     NamedPrefix prefix;
     FERMATA_RETURN_IF_ERROR(CheckName(*handle->space, request, &prefix));
     FoundPrefix found;
@@ -273,7 +273,7 @@ Result<uint64_t> Cache::Erase(ObjectId space_id, const LookupRequest& request,
     });
     RoomMayHaveGrown();
   }
-  if (killed > 0) FERMATA_RETURN_IF_ERROR(MakeDurable());
+  if (killed > 0) FERMATA_RETURN_IF_ERROR(MakeDurable({std::move(record)}));
   return killed;
 }
 

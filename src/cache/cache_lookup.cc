@@ -39,44 +39,45 @@ Result<ObjectId> Cache::OpenSpace(const SpaceIdentity& identity) {
   FERMATA_RETURN_IF_ERROR(OpenCheck());
   if (spaces_.full())
     return ReasonF(StatusCode::kResourceExhausted, Reason::kQueueFull, "too many spaces are open");
-  SpaceState* state = nullptr;
-  for (const auto& known : space_states_) {
-    if (known->identity == canonical) state = known.get();
-  }
+  SpaceState* state = space_table_.Find(canonical);
   if (state == nullptr) {
-    auto made = std::make_unique<SpaceState>();
-    made->number = next_space_number_++;
-    made->identity = canonical;
-    made->seed = ContentHash(std::as_bytes(std::span(canonical)));
-    state = made.get();
-    space_states_.push_back(std::move(made));
-    // Tasks run in order, so the record is there before any block of the space can be.
-    executor_->Post([this, record = SpaceRecord{state->number, canonical}] {
-      for (const std::unique_ptr<Tier>& tier : tiers_) {
-        const Status status = tier->PutSpace(record, /*sync=*/false);
-        if (!status.ok() && config_.log)
-          config_.log(LogLevel::kWarning, "operation=put_space status=" + status.ToString());
-      }
+    state = space_table_.Add(canonical);
+    std::vector<uint32_t> unused = space_table_.Sweep([this](uint32_t number) {
+      mu_.AssertHeld();
+      return store_->blocks_of_space(number) != 0;
     });
+    // Tasks run in order, so the record is there before any block of the space can be.
+    executor_->Post(
+        [this, record = SpaceRecord{state->number, canonical}, unused = std::move(unused)] {
+          for (const std::unique_ptr<Tier>& tier : tiers_) {
+            PutSpaceRecord(tier.get(), record);
+            for (const uint32_t number : unused) (void)tier->DropSpace(number, /*sync=*/false);
+          }
+        });
   }
   state->key_mode =
       identity.key_mode;  // A recovered space learns it here; it is part of the identity.
   auto handle = std::make_unique<SpaceHandle>();
   handle->space = state;
+  ++state->handles;
   return spaces_.Add(std::move(handle));
+}
+
+void Cache::PutSpaceRecord(Tier* tier, const SpaceRecord& record) {
+  const Status status = tier->PutSpace(record, /*sync=*/false);
+  if (!status.ok() && config_.log)
+    config_.log(LogLevel::kWarning, "operation=put_space status=" + status.ToString());
 }
 
 Status Cache::CloseSpace(ObjectId id) {
   MutexLock lock(&mu_);
   const SpaceHandle* const handle = spaces_.Find(id);
   if (handle == nullptr) return BadHandle("space");
-  size_t handles = 0;
-  spaces_.ForEach(
-      [&](ObjectId, const SpaceHandle& other) { handles += other.space == handle->space ? 1 : 0; });
-  if (handles == 1 && handle->space->users != 0) {
+  if (handle->space->handles == 1 && handle->space->users != 0) {
     return ReasonF(StatusCode::kFailedPrecondition, Reason::kInUse,
                    "%u sequences and leases of the space live", handle->space->users);
   }
+  --handle->space->handles;
   spaces_.Remove(id);
   return Status();
 }
@@ -230,8 +231,10 @@ Result<LookupAnswer> Cache::Lookup(ObjectId space_id, const LookupRequest& reque
   lease->session = request.session;
   lease->tokens = found.tokens;
   lease->query_tokens = total;
-  lease->deadline_ns = request.lease_deadline_ns != 0 ? request.lease_deadline_ns
-                                                      : clock_->NowNs() + config_.lease_ns;
+  const uint64_t now = clock_->NowNs();
+  lease->deadline_ns = request.lease_deadline_ns != 0
+                           ? request.lease_deadline_ns
+                           : now + std::min(config_.lease_ns, UINT64_MAX - now);
   const uint64_t units = found.tokens / config_.chain_tokens;
   if (space->key_mode == KeyMode::kTokens) {
     lease->token_ids.assign(request.tokens.begin(),

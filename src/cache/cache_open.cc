@@ -202,9 +202,7 @@ Status Cache::OpenTiers(std::unique_ptr<DeviceOps> ops) {
 
 // --- recovery ---
 
-namespace {
-
-struct RecoveredBlock {
+struct Cache::RecoveredBlock {
   BlockRecord record;
   std::vector<std::byte> name;
   SlotId slot;
@@ -212,89 +210,106 @@ struct RecoveredBlock {
   bool visited = false;
 };
 
-}  // namespace
+// What one durable tier had to say.
+struct Cache::RecoveredTier {
+  std::vector<SpaceRecord> spaces;
+  std::vector<RecoveredBlock> blocks;
+};
 
 Status Cache::Recover() {
+  std::vector<RecoveredTier> recovered(tiers_.size());
   for (TierIndex t = 1; t < tiers_.size(); ++t) {
     if (!tiers_[t]->has(kTierDurable)) continue;
-    std::vector<SpaceRecord> spaces;
-    std::vector<RecoveredBlock> blocks;
+    RecoveredTier& found = recovered[t];
     FERMATA_RETURN_IF_ERROR(
-        tiers_[t]->Recover([&spaces](const SpaceRecord& record) { spaces.push_back(record); },
-                           [&blocks](const BlockRecord& record, SlotId slot) {
+        tiers_[t]->Recover([&found](const SpaceRecord& record) { found.spaces.push_back(record); },
+                           [&found](const BlockRecord& record, SlotId slot) {
                              RecoveredBlock block;
                              block.record = record;
                              block.name.assign(record.identity.begin(), record.identity.end());
                              block.slot = slot;
-                             blocks.push_back(std::move(block));
+                             found.blocks.push_back(std::move(block));
                            }));
+  }
+  {
     MutexLock lock(&mu_);
-    // The highest number of an identity is its present epoch; blocks of any other are of the past.
-    for (const SpaceRecord& record : spaces) {
-      next_space_number_ = std::max(next_space_number_, record.number + 1);
-      const auto known =
-          std::find_if(space_states_.begin(), space_states_.end(),
-                       [&record](const auto& s) { return s->identity == record.identity; });
-      if (known != space_states_.end()) {
-        (*known)->number = std::max((*known)->number, record.number);
-        continue;
-      }
-      auto space = std::make_unique<SpaceState>();
-      space->number = record.number;
-      space->identity = record.identity;
-      space->seed = ContentHash(std::as_bytes(std::span(record.identity)));
-      space_states_.push_back(std::move(space));
+    for (const RecoveredTier& found : recovered) {
+      for (const SpaceRecord& record : found.spaces) space_table_.Restore(record);
     }
-    std::unordered_map<uint64_t, size_t> by_uid;
-    for (size_t i = 0; i < blocks.size(); ++i) by_uid.emplace(blocks[i].record.uid, i);
-    // Parents before children, without recursion: climb to the first restored ancestor, then come
-    // down.
-    std::vector<size_t> climb;
-    for (size_t i = 0; i < blocks.size(); ++i) {
-      climb.assign(1, i);
-      while (!blocks[climb.back()].visited) {
-        RecoveredBlock& top = blocks[climb.back()];
-        top.visited = true;
-        const auto parent = by_uid.find(top.record.parent_uid);
-        if (top.record.parent_uid == 0 || parent == by_uid.end()) break;
-        climb.push_back(parent->second);
+    space_table_.Settle();
+    for (TierIndex t = 1; t < tiers_.size(); ++t) {
+      RecoveredTier& found = recovered[t];
+      absl::flat_hash_set<uint32_t> known;
+      for (const SpaceRecord& record : found.spaces) {
+        if (space_table_.Find(record.identity)->number == record.number)
+          known.insert(record.number);
       }
-      while (!climb.empty()) {
-        RecoveredBlock& b = blocks[climb.back()];
-        climb.pop_back();
-        if (b.restored != BlockId::kNone || b.slot == SlotId::kNone) continue;
-        b.record.identity = b.name;
-        const bool known_space =
-            std::any_of(space_states_.begin(), space_states_.end(),
-                        [&b](const auto& s) { return s->number == b.record.space; });
-        BlockId parent = BlockId::kNone;
-        bool fits = known_space && b.record.group < config_.groups.size() && !b.name.empty();
-        if (fits && b.record.parent_uid != 0) {
-          const auto it = by_uid.find(b.record.parent_uid);
-          const RecoveredBlock* above = it == by_uid.end() ? nullptr : &blocks[it->second];
-          fits = above != nullptr && above->restored != BlockId::kNone &&
-                 above->record.group == b.record.group && above->record.space == b.record.space &&
-                 above->record.depth + 1 == b.record.depth;
-          if (fits) parent = above->restored;
-        } else {
-          fits = fits && b.record.depth == 0;
-        }
-        if (fits) {
-          fits = store_->Find(b.record.space, b.record.group, parent, b.record.key, b.name) ==
-                 BlockId::kNone;
-        }
-        if (fits) {
-          b.restored = store_->Restore(b.record, parent, t, b.slot);
-          ++recovered_blocks_;
-        } else {
-          tiers_[t]->Release(b.record.group, std::span(&b.slot, 1));
-          ++recovered_orphans_;
-        }
-        b.slot = SlotId::kNone;
-      }
+      RestoreBlocks(t, known, &found.blocks);
+      found.spaces.clear();
+      // Blocks that come to this tier from now on bear the present numbers.
+      space_table_.ForEach([&](SpaceState* space) {
+        if (!known.contains(space->number))
+          found.spaces.push_back(SpaceRecord{space->number, space->identity});
+      });
     }
   }
+  for (TierIndex t = 1; t < tiers_.size(); ++t) {
+    for (const SpaceRecord& record : recovered[t].spaces) PutSpaceRecord(tiers_[t].get(), record);
+  }
   return Status();
+}
+
+// Takes what a durable tier kept into the index: blocks of the spaces in `known`, that fit, and
+// whose parents do. The others' slots are free.
+void Cache::RestoreBlocks(TierIndex t, const absl::flat_hash_set<uint32_t>& known,
+                          std::vector<RecoveredBlock>* recovered) {
+  std::vector<RecoveredBlock>& blocks = *recovered;
+  std::unordered_map<uint64_t, size_t> by_uid;
+  for (size_t i = 0; i < blocks.size(); ++i) by_uid.emplace(blocks[i].record.uid, i);
+  // Parents before children, without recursion: climb to the first restored ancestor, then come
+  // down.
+  std::vector<size_t> climb;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    climb.assign(1, i);
+    while (!blocks[climb.back()].visited) {
+      RecoveredBlock& top = blocks[climb.back()];
+      top.visited = true;
+      const auto parent = by_uid.find(top.record.parent_uid);
+      if (top.record.parent_uid == 0 || parent == by_uid.end()) break;
+      climb.push_back(parent->second);
+    }
+    while (!climb.empty()) {
+      RecoveredBlock& b = blocks[climb.back()];
+      climb.pop_back();
+      if (b.restored != BlockId::kNone || b.slot == SlotId::kNone) continue;
+      b.record.identity = b.name;
+      BlockId parent = BlockId::kNone;
+      bool fits = known.contains(b.record.space) && b.record.group < config_.groups.size() &&
+                  !b.name.empty();
+      if (fits && b.record.parent_uid != 0) {
+        const auto it = by_uid.find(b.record.parent_uid);
+        const RecoveredBlock* above = it == by_uid.end() ? nullptr : &blocks[it->second];
+        fits = above != nullptr && above->restored != BlockId::kNone &&
+               above->record.group == b.record.group && above->record.space == b.record.space &&
+               above->record.depth + 1 == b.record.depth;
+        if (fits) parent = above->restored;
+      } else {
+        fits = fits && b.record.depth == 0;
+      }
+      if (fits) {
+        fits = store_->Find(b.record.space, b.record.group, parent, b.record.key, b.name) ==
+               BlockId::kNone;
+      }
+      if (fits) {
+        b.restored = store_->Restore(b.record, parent, t, b.slot);
+        ++recovered_blocks_;
+      } else {
+        tiers_[t]->Release(b.record.group, std::span(&b.slot, 1));
+        ++recovered_orphans_;
+      }
+      b.slot = SlotId::kNone;
+    }
+  }
 }
 
 // --- the executor's side ---
@@ -355,9 +370,16 @@ Status Cache::RunOnExecutor(std::function<Status()> work) {
     bool done = false;
   };
   const auto call = std::make_shared<Call>();
+  {
+    MutexLock lock(&mu_);
+    if (finishing_)
+      return ReasonF(StatusCode::kFailedPrecondition, Reason::kClosed, "the cache has been closed");
+    ++calls_;  // Close waits for it.
+  }
   executor_->Post([this, call, work = std::move(work)] {
     Status status = work();
     MutexLock lock(&mu_);
+    --calls_;
     call->status = std::move(status);
     call->done = true;
     changed_.NotifyAll();
@@ -407,7 +429,8 @@ Status Cache::OpenCheck() const {
 }
 
 bool Cache::Idle() {
-  if (jobs_.size() != 0 || mover_->transfers_in_flight() != 0 || kicked_) return false;
+  if (jobs_.size() != 0 || mover_->transfers_in_flight() != 0 || kicked_ || calls_ != 0)
+    return false;
   return std::all_of(tiers_.begin(), tiers_.end(),
                      [](const auto& tier) { return tier->in_flight() == 0; });
 }
@@ -426,11 +449,15 @@ Status Cache::Close(uint64_t deadline_ns) {
         StopJob(job, ReasonF(StatusCode::kCancelled, Reason::kClosed, "the cache is closing"));
     }
   }
-  const bool drained = DriveUntil(deadline_ns, [this] {
+  bool mine = false;
+  const bool drained = DriveUntil(deadline_ns, [this, &mine] {
     mu_.AssertHeld();
-    return Idle();
+    if (finishing_) return closed_;  // Another caller's: its end is ours.
+    mine = finishing_ = Idle();
+    return mine;
   });
   if (!drained) return ErrorF(StatusCode::kDeadlineExceeded, "I/O is still in flight");
+  if (!mine) return Status();
   executor_->Stop();
   for (const std::unique_ptr<Tier>& tier : tiers_) {
     const Status status = tier->Shutdown();
@@ -440,6 +467,7 @@ Status Cache::Close(uint64_t deadline_ns) {
   }
   MutexLock lock(&mu_);
   closed_ = true;
+  changed_.NotifyAll();
   return Status();
 }
 

@@ -14,29 +14,57 @@ namespace fermata {
 Status Cache::PlanDemotions(const Sequence& sequence, ParkMode mode, std::vector<BlockId>* demote,
                             std::vector<BlockId>* drop) {
   for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
-    uint64_t room = 0;
-    for (TierIndex t = 1; t < tiers_.size(); ++t) {
-      if (!tiers_[t]->healthy() || !mover_->CanMakeRoom(t, g, 1)) continue;
-      room = tiers_[t]->free_slots(g) + mover_->Evictable(t, g);
-      break;
-    }
-    std::vector<BlockId> ours;
+    std::vector<BlockId> path;  // as far as it is published
     for (const TableEntry& entry : sequence.groups[g].blocks) {
       const BlockId id = entry.canonical;
-      if (id == BlockId::kNone || store_->block(id).state != BlockState::kPublished) continue;
-      if (id == entry.block && store_->block(id).refs == 1 && store_->Resident(id, 0))
-        ours.push_back(id);
+      if (id == BlockId::kNone || store_->block(id).state != BlockState::kPublished) break;
+      path.push_back(id);
     }
-    if (mode == ParkMode::kKeep && ours.size() > room) {
+    // Ours to move: nobody else's, and on the device. What lies below already needs no room;
+    // demoting it is dropping the device's copy.
+    enum class Fate : uint8_t { kStays, kLiesBelow, kNeedsRoom };
+    std::vector<Fate> fates(path.size(), Fate::kStays);
+    uint64_t need = 0;
+    for (size_t i = 0; i < path.size(); ++i) {
+      const BlockId id = path[i];
+      if (id != sequence.groups[g].blocks[i].block || store_->block(id).refs != 1) continue;
+      if (!store_->Resident(id, 0)) continue;
+      fates[i] = Fate::kNeedsRoom;
+      for (TierIndex t = 1; t < tiers_.size(); ++t) {
+        if (store_->Resident(id, t) && tiers_[t]->healthy()) fates[i] = Fate::kLiesBelow;
+      }
+      need += fates[i] == Fate::kNeedsRoom ? 1 : 0;
+    }
+    uint64_t room = 0;
+    for (TierIndex t = 1; t < tiers_.size() && need != 0; ++t) {
+      if (!tiers_[t]->healthy()) continue;
+      uint64_t taken = 0;
+      for (size_t i = 0; i < path.size(); ++i) {
+        const Residency& there = store_->at(path[i], t);
+        // What of the path lies there stays; a durable tier gets what is missing of it, too.
+        if (there.presence != Presence::kAbsent) {
+          taken += there.evictable ? 1 : 0;
+        } else if (tiers_[t]->has(kTierDurable)) {
+          taken += fates[i] != Fate::kNeedsRoom ? 1 : 0;
+        }
+      }
+      const uint64_t can_be_had = mover_->Room(t, g);
+      room += can_be_had - std::min(can_be_had, taken);
+    }
+    if (mode == ParkMode::kKeep && need > room) {
       return ReasonF(StatusCode::kResourceExhausted, Reason::kNoSpace,
-                     "group %u: want room for %zu blocks below the device, %" PRIu64 " can be had",
-                     g, ours.size(), room);
+                     "group %u: want room for %" PRIu64 " blocks below the device, %" PRIu64
+                     " can be had",
+                     g, need, room);
     }
-    const size_t keep = std::min<size_t>(ours.size(), room);
-    demote->insert(demote->end(), ours.rbegin() + static_cast<std::ptrdiff_t>(ours.size() - keep),
-                   ours.rend());
-    drop->insert(drop->end(), ours.rbegin(),
-                 ours.rbegin() + static_cast<std::ptrdiff_t>(ours.size() - keep));
+    // The deepest first, as leaves have to; it is also the deepest that are given up.
+    uint64_t too_many = need > room ? need - room : 0;
+    for (size_t i = path.size(); i-- > 0;) {
+      if (fates[i] == Fate::kStays) continue;
+      const bool dropped = fates[i] == Fate::kNeedsRoom && too_many > 0;
+      too_many -= dropped ? 1 : 0;
+      (dropped ? drop : demote)->push_back(path[i]);
+    }
   }
   return Status();
 }
@@ -110,17 +138,21 @@ void Cache::RunPark(Sequence* sequence, ParkMode mode, ObjectId job_id,
   Job* const job = jobs_.Find(job_id);
   job->items_total = static_cast<uint32_t>(demote.size() + drop.size());
   job->outstanding = 1;
-  const auto item_done = [this, job_id, kept](bool kept_below, uint32_t item) {
+  const auto item_done = [this, job_id, kept](const Status& status, uint32_t item) {
     mu_.AssertHeld();
     Job* const parking = jobs_.Find(job_id);
-    if (kept_below) parking->items_ok += item;
+    if (status.ok()) {
+      parking->items_ok += item;
+    } else if (parking->status.ok()) {
+      parking->status = status;
+    }
     if (--parking->outstanding == 0) EndJob(job_id, kept);
   };
   for (const BlockId block : demote) {
     ++job->outstanding;
-    mover_->Demote(block, [item_done](bool kept_below) { item_done(kept_below, 1); });
+    mover_->Demote(block, [item_done](const Status& status) { item_done(status, 1); });
   }
-  item_done(true, 0);
+  item_done(Status(), 0);
   RoomMayHaveGrown();
 }
 

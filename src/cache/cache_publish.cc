@@ -16,6 +16,10 @@ Status Cache::Mark(ObjectId id, uint64_t tokens, void* event) {
     return ErrorF(StatusCode::kInvalidArgument,
                   "tokens is %" PRIu64 ", but the sequence has %" PRIu64, tokens, sequence->tokens);
   }
+  if (event != nullptr && !device_->ops()->has_events()) {
+    return ErrorF(StatusCode::kInvalidArgument,
+                  "event is given, but config.device_ops has no event_query to ask about it");
+  }
   if (event != nullptr) {
     sequence->pending_marks.push_back(PendingMark{sequence->next_mark++, tokens, event});
     if (pending_marks_.fetch_add(1, std::memory_order_acq_rel) == 0)

@@ -26,9 +26,13 @@ uint64_t Mover::Evictable(TierIndex tier, GroupIndex group) const {
   return store_->pool(tier, group).evictable;
 }
 
-bool Mover::CanMakeRoom(TierIndex tier, GroupIndex group, uint64_t need) const {
+uint64_t Mover::Room(TierIndex tier, GroupIndex group) const {
   const uint64_t can_be_had = store_->tier(tier)->free_slots(group) + Evictable(tier, group);
-  return can_be_had >= state(tier, group).waiting + need;
+  return can_be_had - std::min(can_be_had, state(tier, group).waiting);
+}
+
+bool Mover::CanMakeRoom(TierIndex tier, GroupIndex group, uint64_t need) const {
+  return Room(tier, group) >= need;
 }
 
 uint64_t Mover::Collected(TierIndex tier, GroupIndex group) const {
@@ -236,47 +240,50 @@ bool Mover::EvictOne(TierIndex tier, GroupIndex group) {
     case Presence::kAbsent:
       break;
   }
-  return StartDemotion(block, tier, to, nullptr) || Drop(block, tier);
+  return StartDemotion(block, tier, to, /*room_wanted=*/true, nullptr) || Drop(block, tier);
 }
 
-void Mover::Demote(BlockId block, std::function<void(bool)> done) {
-  if (store_->block(block).state != BlockState::kPublished || !store_->Resident(block, 0)) {
-    done(store_->block(block).state == BlockState::kPublished && store_->BestTier(block) > 0);
-    return;
+void Mover::Demote(BlockId block, std::function<void(Status)> done) {
+  const auto gone = [] { return ErrorF(StatusCode::kUnavailable, "a block was erased"); };
+  if (store_->block(block).state != BlockState::kPublished) return done(gone());
+  if (!store_->Resident(block, 0)) {
+    return done(store_->BestTier(block) > 0
+                    ? Status()
+                    : ErrorF(StatusCode::kUnavailable, "a block lies on no healthy tier"));
   }
   // It leaves the device only as a leaf that no transfer touches; otherwise its copy below is
   // enough.
   const Residency& here = store_->at(block, 0);
   const bool may_go = here.io_pins == 0 && here.children == 0 && !here.leaving;
   const int target = DemotionTarget(block, 0);
-  if (target < 0) {
-    if (may_go) Drop(block, 0);
-    done(false);
-    return;
-  }
+  const auto no_room = [] {
+    return ReasonF(StatusCode::kResourceExhausted, Reason::kNoSpace,
+                   "no healthy tier below the device has room for a block");
+  };
+  if (target < 0) return done(no_room());
   const TierIndex to = static_cast<TierIndex>(target);
   const uint64_t uid = store_->block(block).uid;
   if (store_->Resident(block, to)) {
     if (may_go) Drop(block, 0);
-    done(true);
-    return;
+    return done(Status());
   }
-  auto finish = [this, block, uid, to, done] {
-    done(store_->IsAlive(block, uid) && store_->Resident(block, to));
+  auto finish = [this, block, uid, to, done, gone](Status status) {
+    if (store_->IsAlive(block, uid) && store_->Resident(block, to)) return done(Status());
+    done(status.ok() ? gone() : std::move(status));
   };
   if (store_->at(block, to).presence == Presence::kIncoming) {
     // A relative's demotion takes it along; it leaves when it has arrived.
     store_->SetLeaving(block, 0, true);
     settled_[Raw(block)].push_back(std::move(finish));
-  } else if (here.leaving || !StartDemotion(block, 0, to, finish)) {
-    if (may_go) Drop(block, 0);
-    finish();
+  } else if (here.leaving || !StartDemotion(block, 0, to, /*room_wanted=*/false, finish)) {
+    finish(no_room());
   }
 }
 
 // --- demotions ---
 
-bool Mover::StartDemotion(BlockId block, TierIndex from, TierIndex to, std::function<void()> done) {
+bool Mover::StartDemotion(BlockId block, TierIndex from, TierIndex to, bool room_wanted,
+                          std::function<void(Status)> done) {
   const GroupIndex group = store_->block(block).group;
   std::vector<BlockId> path{block};
   BlockId anchor = store_->block(block).parent;
@@ -292,6 +299,7 @@ bool Mover::StartDemotion(BlockId block, TierIndex from, TierIndex to, std::func
   std::reverse(path.begin(), path.end());
   auto batch = std::make_shared<Batch>();
   batch->to = to;
+  batch->room_wanted = room_wanted;
   batch->done = std::move(done);
   std::vector<Outgoing> items;
   for (const BlockId id : path) {
@@ -312,7 +320,7 @@ bool Mover::StartDemotion(BlockId block, TierIndex from, TierIndex to, std::func
             if (status.ok()) {
               LaunchDemotion(items, std::move(slots), to);
             } else {
-              AbandonDemotion(items);
+              AbandonDemotion(items, status);
             }
           });
   return true;
@@ -354,12 +362,13 @@ void Mover::LaunchDemotion(std::vector<Outgoing> items, std::vector<SlotId> slot
 
 // No slot was to be had after all: the victim is dropped if it may, its ancestors stay where they
 // are.
-void Mover::AbandonDemotion(const std::vector<Outgoing>& items) {
+void Mover::AbandonDemotion(const std::vector<Outgoing>& items, const Status& status) {
   for (const Outgoing& item : items) {
     const BlockId block = item.block;
     const uint64_t uid = store_->block(block).uid;
     store_->IoUnpin(block, item.source);
-    if (store_->IsAlive(block, uid)) ResolveLeaving(block);
+    if (item.batch->status.ok()) item.batch->status = status;
+    if (store_->IsAlive(block, uid)) ResolveLeaving(block, item.batch->room_wanted);
     EndBatchItem(item.batch);
   }
 }
@@ -368,7 +377,7 @@ void Mover::EndBatchItem(const std::shared_ptr<Batch>& batch) {
   if (--batch->outstanding != 0) return;
   for (const BlockId block : batch->pinned_below) store_->IoUnpin(block, batch->to);
   batch->pinned_below.clear();
-  if (batch->done) batch->done();
+  if (batch->done) batch->done(batch->status);
 }
 
 void Mover::SettleOutgoing() {
@@ -406,25 +415,30 @@ bool Mover::TrySettle(const Outgoing& item) {
     if (good) {
       store_->FinishIncoming(block, to);
     } else {
+      if (item.batch->status.ok()) {
+        item.batch->status = item.status.ok() ? ErrorF(StatusCode::kUnavailable,
+                                                       "a block before it could not be demoted")
+                                              : item.status;
+      }
       std::erase(item.batch->pinned_below, block);
       store_->AbortIncoming(block, to);
     }
   }
   const uint64_t uid = store_->block(block).uid;
-  std::vector<std::function<void()>> waiting;
+  std::vector<std::function<void(Status)>> waiting;
   if (const auto it = settled_.find(Raw(block)); item.carries && it != settled_.end()) {
     waiting = std::move(it->second);
     settled_.erase(it);
   }
   store_->IoUnpin(block, item.source);
-  if (store_->IsAlive(block, uid)) ResolveLeaving(block);
-  for (const std::function<void()>& done : waiting) done();
+  if (store_->IsAlive(block, uid)) ResolveLeaving(block, item.batch->room_wanted);
+  for (const auto& done : waiting) done(item.batch->status);
   return true;
 }
 
 // The demotion that made the block leave has ended: it goes if it still may and a copy is below; if
-// none is, it is dropped.
-void Mover::ResolveLeaving(BlockId block) {
+// none is, it is dropped where room was wanted, and stays where it was only to be kept.
+void Mover::ResolveLeaving(BlockId block, bool room_wanted) {
   for (TierIndex t = 0; t < store_->tier_count(); ++t) {
     if (!store_->at(block, t).leaving) continue;
     bool below = false;
@@ -438,6 +452,7 @@ void Mover::ResolveLeaving(BlockId block) {
     const Residency& here = store_->at(block, t);
     if (here.children != 0 || here.io_pins != 0 || !here.told_unpinned)
       continue;  // Somebody uses it again.
+    if (!below && !room_wanted) continue;
     const bool dropped = Drop(block, t);
     if (dropped && !below) return;  // The block is gone.
   }

@@ -57,8 +57,11 @@ class Mover {
                std::function<void(Status)> done);
   // Runs `done` when the block that is on its way to the device has arrived or failed.
   void AwaitArrival(BlockId block, std::function<void(Status)> done);
-  // Moves an unheld block out of the device now. `done` tells whether it is in a lower tier.
-  void Demote(BlockId block, std::function<void(bool)> done);
+  // Copies an unheld block to a lower tier now, and frees its device slot when it is there. `done`:
+  // OK when it lies below; otherwise it stays where it is for as long as nobody needs the room.
+  void Demote(BlockId block, std::function<void(Status)> done);
+  // Slots that blocks could have on the tier, beside what others already wait for.
+  uint64_t Room(TierIndex tier, GroupIndex group) const;
 
   // Evicts until `want_free` slots of the device pool are free or on their way to be.
   void KeepFree(GroupIndex group, uint64_t want_free);
@@ -93,9 +96,11 @@ class Mover {
   // until all are settled.
   struct Batch {
     TierIndex to = 0;
+    bool room_wanted = true;  // a victim that cannot be demoted is dropped
+    Status status;            // the first that went wrong
     size_t outstanding = 0;
     std::vector<BlockId> pinned_below;
-    std::function<void()> done;
+    std::function<void(Status)> done;
   };
   struct Outgoing {  // one block on its way down
     BlockId block = BlockId::kNone;
@@ -141,13 +146,14 @@ class Mover {
   bool VictimGoesAtOnce(BlockId block, TierIndex tier) const;
   int DemotionTarget(BlockId block, TierIndex from) const;
   bool Drop(BlockId block, TierIndex tier);
-  bool StartDemotion(BlockId block, TierIndex from, TierIndex to, std::function<void()> done);
+  bool StartDemotion(BlockId block, TierIndex from, TierIndex to, bool room_wanted,
+                     std::function<void(Status)> done);
   void LaunchDemotion(std::vector<Outgoing> items, std::vector<SlotId> slots, TierIndex to);
-  void AbandonDemotion(const std::vector<Outgoing>& items);
+  void AbandonDemotion(const std::vector<Outgoing>& items, const Status& status);
   void SettleOutgoing();
   bool TrySettle(const Outgoing& item);
   void EndBatchItem(const std::shared_ptr<Batch>& batch);
-  void ResolveLeaving(BlockId block);
+  void ResolveLeaving(BlockId block, bool room_wanted);
   void FinishPromotion(BlockId block, TierIndex source, Status status);
 
   void StartTransfer(Transfer transfer);
@@ -167,7 +173,7 @@ class Mover {
   std::list<Outgoing> outgoing_;
   std::list<Outgoing*> unsettled_;
   absl::flat_hash_map<uint32_t, std::vector<std::function<void(Status)>>> arrivals_;  // by block
-  absl::flat_hash_map<uint32_t, std::vector<std::function<void()>>>
+  absl::flat_hash_map<uint32_t, std::vector<std::function<void(Status)>>>
       settled_;  // by block: who waits for its way down to end
   uint64_t transfers_in_flight_ = 0;
   uint64_t next_request_ = 1;

@@ -17,13 +17,14 @@
 
 namespace fermata {
 
-// One identity. Lives as long as the cache: handles and recovered blocks share it.
+// One identity. Lives while it is open, used, or has blocks (SpaceTable::Sweep).
 struct SpaceState {
   uint32_t number = 0;  // durable; a reset gives a new one
   std::string identity;
   KeyMode key_mode = KeyMode::kTokens;
-  Hash128 seed;        // where its chains begin
-  uint32_t users = 0;  // sequences and leases
+  Hash128 seed;          // where its chains begin
+  uint32_t users = 0;    // sequences and leases
+  uint32_t handles = 0;  // open ones
 };
 
 struct SpaceHandle {

@@ -5,7 +5,10 @@
 // books must be right afterwards and no byte wrong.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cstring>
 #include <thread>
+#include <vector>
 
 #include "tests/support/cache_fixture.h"
 
@@ -162,6 +165,101 @@ TEST(Hostile, CloseInTheMiddleOfEverything) {
     cache.Close();
     stop = true;
     for (std::thread& thread : threads) thread.join();
+  }
+}
+
+TEST(Hostile, AnyNumberOfThreadsMayCloseBesideAReset) {
+  for (int round = 0; round < 40; ++round) {
+    CacheSetup setup;
+    setup.real_time = true;
+    setup.host_blocks = 8;
+    TestCache cache(setup);
+    const fermata_cache id = cache.id();
+    std::atomic<int> ready{0};
+    std::vector<std::thread> threads;
+    std::atomic<int> closed{0};
+    std::atomic<int> refused{0};
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&, i] {
+        ready.fetch_add(1);
+        while (ready.load() < 4) {
+        }
+        fermata_error error = FERMATA_ERROR_INIT;
+        const fermata_status status =
+            i == 3 ? fermata_reset(id, FERMATA_RESET_ALL, 0, nullptr, 0, &error)
+                   : fermata_cache_close(id, 0, &error);
+        if (status == FERMATA_OK) {
+          closed.fetch_add(1);
+        } else if (error.reason == FERMATA_REASON_BAD_HANDLE ||
+                   error.reason == FERMATA_REASON_CLOSED) {
+          refused.fetch_add(1);
+        } else {
+          ADD_FAILURE() << error.message;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(closed.load() + refused.load(), 4);
+    cache.Abandon();  // the threads have closed it
+  }
+}
+
+// A device whose copies call the library from within.
+struct Meddler {
+  TestCache* cache = nullptr;
+  uint32_t calls = 0;
+  fermata_device_ops ops = {};
+  Meddler() {
+    ops.struct_size = sizeof(ops);
+    ops.user = this;
+    ops.copy_submit = [](void* user, const fermata_copy_run* runs, size_t count, uint32_t,
+                         uint64_t) -> fermata_status {
+      auto* self = static_cast<Meddler*>(user);
+      ++self->calls;
+      fermata_error error = FERMATA_ERROR_INIT;
+      EXPECT_EQ(fermata_reset(self->cache->id(), FERMATA_RESET_ALL, 0, nullptr, 0, &error),
+                FERMATA_FAILED_PRECONDITION);
+      EXPECT_EQ(error.reason, FERMATA_REASON_STATE);
+      EXPECT_EQ(fermata_cache_close(self->cache->id(), 0, &error), FERMATA_FAILED_PRECONDITION);
+      for (size_t i = 0; i < count; ++i) std::memcpy(runs[i].target, runs[i].source, runs[i].bytes);
+      return FERMATA_OK;
+    };
+    ops.copy_poll = [](void*, uint64_t, uint32_t* out_done) -> fermata_status {
+      *out_done = 1;
+      return FERMATA_OK;
+    };
+  }
+};
+
+TEST(Hostile, ACallbackThatCallsTheLibraryIsRefused) {
+  Meddler meddler;
+  CacheSetup setup = Small();
+  setup.device_ops = &meddler.ops;
+  TestCache cache(setup);
+  meddler.cache = &cache;
+  Seq a = cache.Stored(Prompt(1, 32));
+  EXPECT_EQ(cache.Park(&a, FERMATA_PARK_KEEP).status, FERMATA_OK);
+  EXPECT_GT(meddler.calls, 0u);
+  EXPECT_EQ(cache.Resume(&a).valid_tokens, 32u);
+  cache.CheckBytes(a);
+  cache.Release(&a);
+}
+
+TEST(Hostile, AnEventThatNobodyCanAskAboutIsRefused) {
+  int event = 0;
+  Meddler meddler;  // has no event_query
+  for (const fermata_device_ops* ops : {static_cast<const fermata_device_ops*>(nullptr),
+                                        const_cast<const fermata_device_ops*>(&meddler.ops)}) {
+    CacheSetup setup;
+    setup.device_ops = ops;
+    TestCache cache(setup);
+    meddler.cache = &cache;
+    Seq a = cache.Create();
+    cache.Append(&a, Prompt(1, 16));
+    const Outcome outcome = cache.TryMark(a, 16, &event);
+    EXPECT_EQ(outcome.status, FERMATA_INVALID_ARGUMENT);
+    EXPECT_NE(outcome.message.find("event_query"), std::string::npos) << outcome.message;
+    cache.Release(&a);
   }
 }
 

@@ -33,44 +33,6 @@ TEST(Faults, B23_AResumeLoadsOnlyWhatTheDeviceLacks) {
   cache.Release(&a);
 }
 
-TEST(Faults, B24_AParkThatDoesNotFitKeepsTheSequenceRunning) {
-  CacheSetup setup;
-  setup.host_blocks = 2;
-  TestCache cache(setup);
-  Seq a = cache.Stored(Prompt(24, 64));
-  const Job job = cache.StartPark(a, FERMATA_PARK_KEEP);
-  EXPECT_THAT(job.outcome, IsError(FERMATA_RESOURCE_EXHAUSTED, FERMATA_REASON_NO_SPACE));
-  EXPECT_EQ(job.id.id, 0u);
-  const fermata_sequence_info info = cache.Info(a);
-  EXPECT_EQ(info.state, FERMATA_SEQUENCE_RUNNING);
-  EXPECT_EQ(info.tokens, 64u);
-  EXPECT_EQ(info.device_tokens, 64u);
-  cache.CheckBytes(a);
-  cache.Store(&a, Prompt(25, 16));  // still usable
-  cache.CheckBytes(a);
-  EXPECT_EQ(cache.TierStats(FERMATA_TIER_HOST).free_slots, 2u);
-  cache.Release(&a);
-}
-
-TEST(Faults, B24_AParkThatMayDropKeepsTheHead) {
-  CacheSetup setup;
-  setup.host_blocks = 2;
-  TestCache cache(setup);
-  Seq a = cache.Stored(Prompt(24, 64));
-  const fermata_completion end = cache.Finish(cache.StartPark(a, FERMATA_PARK_DROP));
-  EXPECT_EQ(end.status, FERMATA_OK);
-  EXPECT_EQ(end.items_ok, 2u);
-  EXPECT_EQ(cache.TierStats(FERMATA_TIER_HOST).free_slots, 0u);
-  const fermata_completion back = cache.Resume(&a);
-  EXPECT_EQ(back.status, FERMATA_OK);
-  EXPECT_EQ(back.valid_tokens, 32u);
-  EXPECT_EQ(a.tokens.size(), 32u);
-  cache.CheckBytes(a);
-  cache.Store(&a, Prompt(26, 32));  // recompute goes on from there
-  cache.CheckBytes(a);
-  cache.Release(&a);
-}
-
 TEST(Faults, B25_ALongPrefixLosesItsTailFirst) {
   CacheSetup setup;
   setup.device_blocks = 12;
@@ -298,6 +260,21 @@ TEST(Faults, B34_AJointHitIsWholeInEveryGroup) {
   cache.Release(&b);
 }
 
+TEST(Faults, B30_TheLongestLeaseDoesNotExpireAtOnce) {
+  CacheSetup setup;
+  setup.lease_ns = ~uint64_t{0};
+  TestCache cache(setup);
+  const Tokens prompt = Prompt(30, 32);
+  Seq a = cache.Stored(prompt);
+  cache.Release(&a);
+  cache.Advance(1'000'000'000);
+  const Hit hit = cache.Lookup(prompt);
+  cache.Advance(uint64_t{1} << 60);
+  Seq b = cache.Create();
+  EXPECT_THAT(cache.Take(hit, &b), IsOk());
+  cache.Release(&b);
+}
+
 TEST(Faults, B61_AnExpiredLeaseStaysExpiredAndOnlyThatOne) {
   TestCache cache;
   const Tokens prompt = Prompt(61, 48);
@@ -321,102 +298,6 @@ TEST(Faults, B61_AnExpiredLeaseStaysExpiredAndOnlyThatOne) {
   EXPECT_EQ(cache.Info(seqs[1]).tokens, 0u);
   EXPECT_EQ(cache.GetStats().total.leases, 0u);
   for (Seq& seq : seqs) cache.Release(&seq);
-}
-
-TEST(Faults, B69_AResetReachesEveryTierAndEverySequence) {
-  CacheSetup setup;
-  setup.device_blocks = 4;
-  setup.host_blocks = 2;
-  setup.ssd_blocks = 16;
-  TestCache cache(setup);
-  const Tokens old = Prompt(69, 64);
-  Seq a = cache.Stored(old);
-  cache.Release(&a);
-  Seq running = cache.Stored(Prompt(70, 32));
-  Seq idle = cache.Stored(Prompt(71, 32));
-  cache.Release(&idle);
-  cache.Settle();
-  EXPECT_EQ(cache.HitTokens(old), 64u);
-  EXPECT_EQ(cache.HitTokens(running.tokens), 32u);
-  const Stats before = cache.GetStats();
-  uint64_t blocks[3] = {};
-  fermata_error error = FERMATA_ERROR_INIT;
-  ASSERT_EQ(fermata_reset(cache.id(), FERMATA_RESET_ALL, 0, blocks, 3, &error), FERMATA_OK)
-      << error.message;
-  for (size_t tier = 1; tier < 3; ++tier) {
-    EXPECT_EQ(blocks[tier], before.tiers[tier].cached_slots + before.tiers[tier].live_slots)
-        << "tier " << tier;
-    EXPECT_GT(blocks[tier], 0u);
-  }
-  for (const Tokens& tokens : {old, running.tokens, Prompt(71, 32)}) {
-    EXPECT_EQ(cache.HitTokens(tokens), 0u);
-  }
-  cache.CheckBytes(running);  // it may go on,
-  cache.Store(&running, Prompt(72, 32));
-  cache.CheckBytes(running);
-  cache.Release(&running);
-  EXPECT_EQ(cache.HitTokens(Prompt(70, 32)), 0u);  // but what it had stays unfindable
-  // New work is cached as before.
-  Seq fresh = cache.Stored(old);
-  cache.Release(&fresh);
-  EXPECT_EQ(cache.HitTokens(old), 64u);
-  cache.Settle();
-  cache.Reopen();
-  EXPECT_EQ(cache.HitTokens(Prompt(70, 32)), 0u);
-  EXPECT_EQ(cache.HitTokens(Prompt(71, 32)), 0u);
-}
-
-TEST(Faults, B69_AStoreBegunBeforeAResetIsNeverFound) {
-  for (const bool on_disk : {false, true}) {
-    CacheSetup setup;
-    (on_disk ? setup.ssd_blocks : setup.host_blocks) = 16;
-    TestCache cache(setup);
-    const Tokens tokens = Prompt(69, 64);
-    for (uint64_t steps = 0; steps < 8; ++steps) {
-      Seq a = cache.Stored(tokens);
-      const Job job = cache.StartPark(a, FERMATA_PARK_KEEP);
-      ASSERT_THAT(job.outcome, IsOk());
-      cache.Step(steps);
-      uint64_t blocks[2] = {};
-      ASSERT_EQ(fermata_reset(cache.id(), FERMATA_RESET_ALL, 0, blocks, 2, nullptr), FERMATA_OK);
-      EXPECT_EQ(cache.HitTokens(tokens), 0u);
-      cache.Finish(job);
-      cache.Settle();
-      EXPECT_EQ(cache.HitTokens(tokens), 0u) << "after " << steps << " steps";
-      cache.Release(&a);
-      EXPECT_EQ(cache.HitTokens(tokens), 0u);
-      cache.Audit();
-      cache.Settle();
-      const Stats stats = cache.GetStats();  // nor does it lie there unfindable
-      EXPECT_EQ(stats.total.blocks, 0u) << "after " << steps << " steps";
-      for (const fermata_tier_stats& tier : stats.tiers) EXPECT_EQ(tier.free_slots, tier.slots);
-    }
-    if (on_disk) {
-      cache.Reopen();
-      EXPECT_EQ(cache.HitTokens(tokens), 0u);
-    }
-  }
-}
-
-TEST(Faults, B69_AResetOfASpaceLeavesTheOthers) {
-  TestCache cache;
-  Fingerprint other;
-  other.weights = "other";
-  CreateOptions create;
-  create.space = cache.AddSpace(other);
-  LookupOptions lookup;
-  lookup.space = create.space;
-  const Tokens tokens = Prompt(69, 48);
-  Seq a = cache.Stored(tokens);
-  Seq b = cache.Stored(tokens, create);
-  cache.Release(&a);
-  cache.Release(&b);
-  uint64_t blocks[1] = {};
-  ASSERT_EQ(fermata_reset(cache.id(), FERMATA_RESET_SPACE, cache.space(0).id, blocks, 1, nullptr),
-            FERMATA_OK);
-  EXPECT_EQ(blocks[0], 3u);
-  EXPECT_EQ(cache.HitTokens(tokens), 0u);
-  EXPECT_EQ(cache.HitTokens(tokens, lookup), 48u);
 }
 
 }  // namespace

@@ -404,6 +404,7 @@ class SimRun {
     published.seq = turn.seq;
     published.marked = turn.marked;
     Publish(published);
+    fired_.push_back(std::move(published));
   }
 
   void TakeOrDrop() {
@@ -550,6 +551,7 @@ class SimRun {
              "reset");
       published_.clear();
       for (LateTurn& turn : late_) turn.stale = true;
+      fired_.clear();
       ++resets_;
       for (SimSeq& s : seqs_) {
         if (s.marked >= kChain) s.stale_from = 0;
@@ -570,6 +572,8 @@ class SimRun {
     };
     std::erase_if(published_,
                   [&](const auto& entry) { return entry.first == 0 && erased({}, entry.second); });
+    // What has fired may be published only now: the cache had not asked yet.
+    for (const SimSeq& s : fired_) Publish(s);
     for (SimSeq& s : seqs_) {
       if (s.marked >= kChain && erased(s.seq.extras, s.seq.tokens)) s.stale_from = 0;
     }
@@ -612,6 +616,7 @@ class SimRun {
   std::vector<SimSeq> seqs_;
   std::vector<Job> widows_;
   std::vector<LateTurn> late_;
+  std::vector<SimSeq> fired_;  // late turns whose event has fired, since the last reset
   std::vector<Hit> leases_;
   fermata_session sessions_[2] = {};
   std::set<std::pair<size_t, Tokens>> published_;
