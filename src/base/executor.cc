@@ -143,7 +143,10 @@ void ThreadExecutor::RemovePoller(Poller* poller) { queue_.RemovePoller(poller);
 void ThreadExecutor::Stop() {
   stop_.store(true, std::memory_order_seq_cst);
   Wake();
-  if (thread_.joinable()) thread_.join();
+  // Two joins of one thread are undefined, and a `joinable` asked by both is no guard.
+  std::call_once(joined_, [this] {
+    if (thread_.joinable()) thread_.join();
+  });
 }
 
 void ThreadExecutor::Wake() {

@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -49,7 +50,7 @@ class Executor {
   virtual void RemovePoller(Poller* poller) = 0;
   // True on the thread that runs tasks right now.
   virtual bool InTask() const = 0;
-  // Runs no more work after it returns. Not from a task.
+  // Runs no more work after it returns. From any number of threads, but not from a task.
   virtual void Stop() = 0;
   // For the end of the process: starts no more work, and waits at most `timeout_ns` for the piece
   // that runs now. The thread, if there is one, stays asleep for good.
@@ -139,6 +140,7 @@ class ThreadExecutor final : public Executor {
       false};  // Posts write the eventfd only when the thread sleeps or is about to.
   std::atomic<std::thread::id> thread_id_{};
   std::thread thread_;
+  std::once_flag joined_;  // one Stop joins; the others wait until it has
 };
 
 }  // namespace fermata

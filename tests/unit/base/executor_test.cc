@@ -198,5 +198,34 @@ TEST(ThreadExecutor, StopTwiceAndDropUnrunTimersIsClean) {
   EXPECT_EQ(runs.load(), 0);
 }
 
+// Two threads that close one cache both stop its executor.
+TEST(ThreadExecutor, StopFromManyThreadsReturnsToEachOnceTheWorkHasEnded) {
+  const SystemClock clock;
+  constexpr int kStoppers = 4;
+  for (int round = 0; round < 50; ++round) {
+    const auto executor = CreateThreadExecutor(&clock);
+    std::latch started(1);
+    std::latch stopping(kStoppers);
+    std::atomic<bool> ended{false};
+    executor->Post([&] {
+      started.count_down();
+      stopping.wait();
+      ended.store(true);
+    });
+    started.wait();
+    std::atomic<int> after_the_end{0};
+    std::vector<std::thread> stoppers;
+    for (int i = 0; i < kStoppers; ++i) {
+      stoppers.emplace_back([&] {
+        stopping.arrive_and_wait();
+        executor->Stop();
+        if (ended.load()) after_the_end.fetch_add(1);
+      });
+    }
+    for (std::thread& stopper : stoppers) stopper.join();
+    EXPECT_EQ(after_the_end.load(), kStoppers);
+  }
+}
+
 }  // namespace
 }  // namespace fermata
