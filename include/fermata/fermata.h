@@ -390,7 +390,9 @@ typedef struct fermata_completion {
  * flight, 1..65536. */
 FERMATA_API fermata_status fermata_queue_create(uint32_t depth, fermata_queue* out_queue,
                                                 fermata_error* error);
-/* Fails with FAILED_PRECONDITION/IN_USE while a job will still complete into it. */
+/* Fails with FAILED_PRECONDITION/IN_USE while a job will still complete into it. A thread that
+ * waits in fermata_queue_poll returns at once with FERMATA_OK and *out_count 0; later polls answer
+ * INVALID_ARGUMENT/BAD_HANDLE. */
 FERMATA_API fermata_status fermata_queue_destroy(fermata_queue queue, fermata_error* error);
 /* An eventfd that is readable while completions wait. Owned by the queue; do not read or close it.
  */

@@ -53,7 +53,7 @@ void JobQueue::Push(const Completion& completion) {
 size_t JobQueue::Poll(std::span<Completion> out, uint64_t timeout_ns) {
   if (out.empty()) return 0;
   MutexLock lock(&mu_);
-  if (ready_.empty() && timeout_ns != 0) {
+  if (ready_.empty() && timeout_ns != 0 && !closed_) {
     // One wait: a spurious wake-up ends it early, which the contract ("at most") allows and callers
     // loop over anyway.
     arrived_.WaitFor(&mu_, timeout_ns);
@@ -74,6 +74,7 @@ bool JobQueue::CloseIfIdle() {
   MutexLock lock(&mu_);
   if (reserved_ != 0) return false;
   closed_ = true;
+  arrived_.NotifyAll();
   return true;
 }
 

@@ -37,7 +37,8 @@ class JobQueue {
   Status Reserve() FERMATA_EXCLUDES(mu_);                         // RESOURCE_EXHAUSTED/QUEUE_FULL
   void Unreserve() FERMATA_EXCLUDES(mu_);                         // the job was refused after all
   void Push(const Completion& completion) FERMATA_EXCLUDES(mu_);  // REQUIRES: reserved
-  // Takes up to out.size(); waits at most `timeout_ns` for the first.
+  // Takes up to out.size(); waits at most `timeout_ns` for the first, and not at all for one that
+  // will not come: CloseIfIdle ends the waiting of all.
   size_t Poll(std::span<Completion> out, uint64_t timeout_ns) FERMATA_EXCLUDES(mu_);
   // True when no job will report here any more; from then on Reserve fails.
   bool CloseIfIdle() FERMATA_EXCLUDES(mu_);

@@ -7,8 +7,11 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <latch>
 #include <thread>
 #include <vector>
+
+#include "base/clock.h"
 
 namespace fermata {
 namespace {
@@ -120,6 +123,26 @@ TEST(JobQueue, ClosesOnlyWhenNoJobWillReportHere) {
   EXPECT_EQ(status.reason(), Reason::kBadHandle);
   Completion out;
   EXPECT_EQ(queue->Poll(std::span(&out, 1), 0), 1u);  // and is not lost either.
+}
+
+TEST(JobQueue, ACloseEndsTheWaitOfThosePolling) {
+  const auto queue = MakeQueue(4);
+  constexpr uint64_t kLong = 5'000'000'000;
+  const SystemClock clock;
+  const uint64_t start = clock.NowNs();
+  std::latch polling(2);
+  std::vector<std::thread> pollers;
+  for (int i = 0; i < 2; ++i) {
+    pollers.emplace_back([&] {
+      Completion out;
+      polling.count_down();
+      EXPECT_EQ(queue->Poll(std::span(&out, 1), kLong), 0u);
+    });
+  }
+  polling.wait();  // Most likely they wait already; one that comes after the close must not wait.
+  EXPECT_TRUE(queue->CloseIfIdle());
+  for (std::thread& poller : pollers) poller.join();
+  EXPECT_LT(clock.NowNs() - start, kLong);
 }
 
 TEST(JobQueue, WaitingPollsAndConcurrentPushesLoseAndDoubleNothing) {
