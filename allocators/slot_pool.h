@@ -4,9 +4,10 @@
 // tiers, or policy: whom to evict is decided above, and a full pool just says so.
 //
 // Thread safety: any thread, any method. One mutex, never held across a call out.
-// Cost: Acquire and Release are O(slots moved), Hold is O(1); no allocation after construction; 8
-// bytes a slot. Invariants (see Validate): a slot is free or held, never both; free + held ==
-// capacity.
+// Cost: construction is O(1) at any capacity. Acquire and Release are O(slots moved), Hold is O(1)
+// and O(slots below it that were never in use) the first time; 8 bytes for each slot up to the
+// highest that was ever in use. Acquire and Hold may allocate, Release does not. Invariants (see
+// Validate): a slot is free or held, never both; free + held == capacity.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +26,9 @@ class SlotPool {
   // 0xfffffffe.
   explicit SlotPool(uint32_t capacity);
 
-  // Fills all of `out`, or takes nothing and answers RESOURCE_EXHAUSTED/NO_SPACE. A fresh pool
-  // gives the lowest slot first; after that the slot freed last comes first, because its memory is
-  // the warmest.
+  // Fills all of `out`, or takes nothing and answers RESOURCE_EXHAUSTED/NO_SPACE. The slot freed
+  // last comes first, because its memory is the warmest; when there is none, the lowest that was
+  // never in use.
   Status Acquire(std::span<SlotId> out) FERMATA_EXCLUDES(mu_);
 
   // Gives slots back. Each must be held and be named once: a double release would give one slot to
@@ -35,25 +36,30 @@ class SlotPool {
   void Release(std::span<const SlotId> slots) FERMATA_EXCLUDES(mu_);
 
   // Marks one given slot as held, for recovery from a durable record: ALREADY_EXISTS when it is
-  // held, OUT_OF_RANGE when the pool has no such slot (the record comes from a disk). Changes the
-  // order in which the other free slots come.
+  // held, OUT_OF_RANGE when the pool has no such slot (the record comes from a disk),
+  // RESOURCE_EXHAUSTED without memory. Changes the order in which the other free slots come.
   Status Hold(SlotId slot) FERMATA_EXCLUDES(mu_);
 
   uint32_t capacity() const { return capacity_; }
   uint32_t free() const FERMATA_EXCLUDES(mu_);
   bool IsHeld(SlotId slot) const FERMATA_EXCLUDES(mu_);  // False for a slot out of range.
 
-  void Validate() const FERMATA_EXCLUDES(mu_);  // Walks the whole pool; for tests and audits.
+  // Walks all that was ever in use; for tests and audits.
+  void Validate() const FERMATA_EXCLUDES(mu_);
 
  private:
   static constexpr uint32_t kHeld = 0xffffffffu;
 
+  // Room for `count` slots more in both arrays, so that what follows cannot fail half way.
+  Status Reserve(size_t count) FERMATA_REQUIRES(mu_);
+  uint32_t FreeLocked() const FERMATA_REQUIRES(mu_);
+
   const uint32_t capacity_;
   mutable Mutex mu_;
-  // A stack in the first free_count_ places of an array that never changes its size.
+  // A stack of slots that were in use and are not. Slots from place_.size() on were never in use:
+  // they are free without being written down anywhere, since an arena may have 2^31 of them.
   std::vector<uint32_t> free_ FERMATA_GUARDED_BY(mu_);
   std::vector<uint32_t> place_ FERMATA_GUARDED_BY(mu_);  // slot -> its place in free_, or kHeld
-  uint32_t free_count_ FERMATA_GUARDED_BY(mu_);
 };
 
 }  // namespace fermata

@@ -2,6 +2,7 @@
 #include "allocators/slot_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -79,6 +80,38 @@ TEST(SlotPool, HoldTakesThatSlotAndNoOther) {
   pool.Validate();
   Give(&pool, {3});
   EXPECT_EQ(pool.free(), 1u);
+}
+
+// An engine may register an arena of the largest size that the header allows, under the core's
+// lock.
+TEST(SlotPool, SlotsThatWereNeverInUseCostNothing) {
+  rusage before{};
+  ASSERT_EQ(getrusage(RUSAGE_SELF, &before), 0);
+  constexpr uint32_t kSlots = 0x7fffffff;
+  SlotPool pool(kSlots);
+  EXPECT_EQ(pool.free(), kSlots);
+  EXPECT_EQ(Take(&pool, 3), (std::vector<uint32_t>{0, 1, 2}));
+  EXPECT_FALSE(pool.IsHeld(SlotId{3}));
+  Give(&pool, {1});
+  EXPECT_EQ(pool.free(), kSlots - 2);
+  EXPECT_EQ(Take(&pool, 2), (std::vector<uint32_t>{1, 3}));
+  pool.Validate();
+  rusage after{};
+  ASSERT_EQ(getrusage(RUSAGE_SELF, &after), 0);
+  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 64 << 10) << "KiB for the books of three slots";
+}
+
+TEST(SlotPool, HoldPastWhatWasInUseKeepsWhatItSkippedFree) {
+  SlotPool pool(1000);
+  EXPECT_TRUE(pool.Hold(SlotId{5}).ok());
+  EXPECT_EQ(pool.free(), 999u);
+  pool.Validate();
+  EXPECT_EQ(Take(&pool, 6), (std::vector<uint32_t>{0, 1, 2, 3, 4, 6}));
+  EXPECT_TRUE(pool.Hold(SlotId{999}).ok());
+  EXPECT_EQ(pool.Hold(SlotId{999}).code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(Take(&pool, 992).size(), 992u);
+  EXPECT_EQ(pool.free(), 0u);
+  pool.Validate();
 }
 
 TEST(SlotPoolDeathTest, DoubleReleaseDies) {
