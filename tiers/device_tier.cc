@@ -2,6 +2,9 @@
 #include "tiers/device_tier.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
+#include <optional>
 
 #include "tiers/slot_books.h"
 
@@ -9,6 +12,8 @@ namespace fermata {
 namespace {
 
 using Ull = unsigned long long;
+// Products of 64-bit strides and 32-bit numbers of slots.
+__extension__ using U128 = unsigned __int128;
 
 Status CheckRegion(size_t index, const DeviceRegion& region, uint32_t slots, bool metadata_only) {
   if (region.base == nullptr && !metadata_only) {
@@ -30,6 +35,78 @@ Status CheckRegion(size_t index, const DeviceRegion& region, uint32_t slots, boo
     return ErrorF(StatusCode::kInvalidArgument,
                   "regions[%zu]: %u slots of stride %llu from %p pass the end of 64 bits", index,
                   slots, Ull{region.slot_stride}, static_cast<const void*>(region.base));
+  }
+  return Status();
+}
+
+// The smallest k >= 0 with low <= a * k mod m <= high, or none. 0 < low <= high < m. As Euclid's
+// algorithm: logarithmic in m.
+std::optional<U128> FirstMultipleIn(U128 a, U128 m, U128 low, U128 high) {
+  a %= m;
+  if (a == 0) return std::nullopt;
+  if (2 * a > m) return FirstMultipleIn(m - a, m, m - high, m - low);
+  const U128 k = (low + a - 1) / a;
+  if (k * a <= high) return k;
+  // No multiple of a lies in the range itself: go round m as often as it takes.
+  const std::optional<U128> rounds = FirstMultipleIn(a - m % a, a, low % a, high % a);
+  if (!rounds) return std::nullopt;
+  return (low + m * *rounds + a - 1) / a;
+}
+
+// The slots of one region, `slots` times [base + k * stride, + bytes).
+struct Strided {
+  Strided(const DeviceRegion& region, uint32_t the_slots)
+      : base(reinterpret_cast<uintptr_t>(region.base)),
+        bytes(region.slot_bytes),
+        stride(region.slot_stride),
+        slots(the_slots) {}
+  U128 end() const { return base + stride * (slots - 1) + bytes; }
+  U128 base;
+  U128 bytes;
+  U128 stride;
+  U128 slots;
+};
+
+// Whether some slot of one has a byte of some slot of the other. Exact at any strides: K and V may
+// lie in each other's gaps. REQUIRES: low.base <= high.base.
+bool ShareBytes(const Strided& low, const Strided& high) {
+  if (high.base >= low.end()) return false;
+  // Slot k of `high` meets slot m of `low` when 0 <= at + k * high.stride - m * low.stride <
+  // window.
+  const U128 window = low.bytes + high.bytes - 1;
+  if (window >= low.stride) return true;  // no gap of `low` is wide enough
+  const U128 at = high.base - low.base + high.bytes - 1;
+  U128 k = 0;
+  if (at % low.stride >= window) {
+    const U128 from = low.stride - at % low.stride;
+    const std::optional<U128> first =
+        FirstMultipleIn(high.stride, low.stride, from, from + window - 1);
+    if (!first) return false;
+    k = *first;
+  }
+  // m grows with k: if the first is past the end of `low`, so are the others.
+  return k < high.slots && (at + k * high.stride) / low.stride < low.slots;
+}
+
+bool Overlap(const Strided& a, const Strided& b) {
+  return a.base <= b.base ? ShareBytes(a, b) : ShareBytes(b, a);
+}
+
+Status CheckApart(std::span<const DeviceRegion> regions, uint32_t slots) {
+  std::vector<size_t> order(regions.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return std::less<>()(regions[a].base, regions[b].base); });
+  for (size_t i = 0; i < order.size(); ++i) {
+    const Strided one(regions[order[i]], slots);
+    for (size_t j = i + 1; j < order.size(); ++j) {
+      const Strided other(regions[order[j]], slots);
+      if (other.base >= one.end()) break;
+      if (!ShareBytes(one, other)) continue;
+      return ReasonF(StatusCode::kInvalidArgument, Reason::kBadLayout,
+                     "regions[%zu] and regions[%zu] overlap: two blocks would share bytes",
+                     std::min(order[i], order[j]), std::max(order[i], order[j]));
+    }
   }
   return Status();
 }
@@ -79,15 +156,35 @@ Status DeviceTier::RegisterArena(GroupIndex group, std::span<const DeviceRegion>
                    "regions: slot_bytes add up to %llu, group %u has block_bytes %llu", Ull{sum},
                    unsigned{group}, Ull{block_bytes_[group]});
   }
+  // Without bytes, bases are not addresses.
+  if (!metadata_only_) FERMATA_RETURN_IF_ERROR(CheckApart(regions, slots));
   {
     MutexLock lock(&mu_);
     if (arenas_[group] == nullptr) {
+      if (!metadata_only_) FERMATA_RETURN_IF_ERROR(CheckApartFromOthers(regions, slots));
       arenas_[group] =
           std::make_unique<Arena>(std::vector<DeviceRegion>(regions.begin(), regions.end()), slots);
       return Status();
     }
   }
   return ErrorF(StatusCode::kAlreadyExists, "group: %u has an arena already", unsigned{group});
+}
+
+Status DeviceTier::CheckApartFromOthers(std::span<const DeviceRegion> regions,
+                                        uint32_t slots) const {
+  for (size_t group = 0; group < arenas_.size(); ++group) {
+    if (arenas_[group] == nullptr) continue;
+    const Arena& arena = *arenas_[group];
+    for (size_t i = 0; i < regions.size(); ++i) {
+      for (size_t j = 0; j < arena.regions.size(); ++j) {
+        if (!Overlap(Strided(regions[i], slots), Strided(arena.regions[j], arena.pool.capacity())))
+          continue;
+        return ReasonF(StatusCode::kInvalidArgument, Reason::kBadLayout,
+                       "regions[%zu] overlaps regions[%zu] of the arena of group %zu", i, j, group);
+      }
+    }
+  }
+  return Status();
 }
 
 Status DeviceTier::UnregisterArena(GroupIndex group) {

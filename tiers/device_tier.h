@@ -40,8 +40,8 @@ class DeviceTier final : public Tier {
              std::unique_ptr<DeviceOps> ops, bool metadata_only);
   ~DeviceTier() override;
 
-  // INVALID_ARGUMENT (BAD_LAYOUT where sizes disagree) naming the field, ALREADY_EXISTS. Touches no
-  // memory of the arena.
+  // INVALID_ARGUMENT (BAD_LAYOUT where sizes disagree, or slots share bytes with each other or with
+  // another arena of this device) naming the field, ALREADY_EXISTS. Touches no memory of the arena.
   Status RegisterArena(GroupIndex group, std::span<const DeviceRegion> regions, uint32_t slots)
       FERMATA_EXCLUDES(mu_);
   // FAILED_PRECONDITION/IN_USE while slots are held or copies are in flight, NOT_FOUND when there
@@ -80,6 +80,8 @@ class DeviceTier final : public Tier {
     Status status;
   };
 
+  Status CheckApartFromOthers(std::span<const DeviceRegion> regions, uint32_t slots) const
+      FERMATA_REQUIRES(mu_);
   // Runs of `io` into runs_; counts the copy against its arena.
   void Prepare(const TierIo& io) FERMATA_EXCLUDES(mu_);
   void Finish(const Copy& copy, const Status& status) FERMATA_EXCLUDES(mu_);

@@ -346,7 +346,9 @@ typedef struct fermata_region {
 
 /* The engine's memory of one group: slot i of a block lies at base + i * slot_stride of every
  * region; the block's contiguous cold form is the regions' slots one after the other. The sum of
- * slot_bytes must equal the group's block_bytes. */
+ * slot_bytes must equal the group's block_bytes. No two slots may share a byte, of one region or of
+ * two, in this arena or another of the device (INVALID_ARGUMENT/BAD_LAYOUT); regions whose slots
+ * lie in each other's gaps are fine. */
 typedef struct fermata_arena_config {
   uint32_t struct_size;
   uint32_t group;

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <set>
 
+#include "base/random.h"
+
 namespace fermata {
 namespace {
 
@@ -98,6 +100,83 @@ TEST(DeviceTier, BadArenasAreNamed) {
   EXPECT_FALSE(tier->HasArena(0)) << "no failed call left anything behind";
   EXPECT_TRUE(answer({{base, 100, 100}}, 4).ok());
   EXPECT_EQ(answer({{base, 100, 100}}, 4).code(), StatusCode::kAlreadyExists);
+}
+
+// Two regions over the same bytes would let each block's values overwrite its keys.
+TEST(DeviceTier, RegionsThatShareBytesAreRefusedByName) {
+  std::vector<std::byte> memory(65536);
+  std::byte* const base = memory.data();
+  const auto answer = [](std::vector<DeviceRegion> regions, uint32_t slots) {
+    uint64_t bytes = 0;
+    for (const DeviceRegion& region : regions) bytes += region.slot_bytes;
+    return Plain({bytes})->RegisterArena(0, regions, slots);
+  };
+  const Status same = answer({{base + 4096, 8, 8}, {base, 16, 16}, {base, 16, 16}}, 4);
+  EXPECT_EQ(same.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(same.reason(), Reason::kBadLayout);
+  EXPECT_NE(same.message().find("regions[1] and regions[2] overlap"), std::string::npos)
+      << same.message();
+  EXPECT_FALSE(answer({{base, 16, 16}, {base + 63, 16, 16}}, 4).ok()) << "the last byte";
+  EXPECT_TRUE(answer({{base, 16, 16}, {base + 64, 16, 16}}, 4).ok());
+  // K and V of each slot side by side, in either order, with or without a gap.
+  EXPECT_TRUE(answer({{base, 16, 32}, {base + 16, 16, 32}}, 4).ok());
+  EXPECT_TRUE(answer({{base + 20, 8, 32}, {base, 16, 32}}, 4).ok());
+  EXPECT_FALSE(answer({{base, 17, 32}, {base + 16, 16, 32}}, 4).ok());
+  EXPECT_FALSE(answer({{base, 16, 32}, {base + 16, 17, 32}}, 4).ok());
+  EXPECT_TRUE(answer({{base, 16, 32}, {base + 16, 17, 32}}, 1).ok()) << "there is no next slot";
+}
+
+TEST(DeviceTier, ArenasOfTwoGroupsDoNotShareBytesEither) {
+  std::vector<std::byte> memory(4096);
+  const auto tier = Plain({16, 16});
+  const DeviceRegion first = {memory.data(), 16, 32};
+  ASSERT_TRUE(tier->RegisterArena(0, std::span<const DeviceRegion>(&first, 1), 8).ok());
+  const DeviceRegion in_it = {memory.data() + 64, 16, 16};
+  const Status status = tier->RegisterArena(1, std::span<const DeviceRegion>(&in_it, 1), 2);
+  EXPECT_EQ(status.reason(), Reason::kBadLayout);
+  EXPECT_NE(status.message().find("regions[0] overlaps regions[0] of the arena of group 0"),
+            std::string::npos)
+      << status.message();
+  const DeviceRegion in_gaps = {memory.data() + 16, 16, 64};
+  EXPECT_TRUE(tier->RegisterArena(1, std::span<const DeviceRegion>(&in_gaps, 1), 8).ok());
+}
+
+// Against marking every byte, with strides that differ and meet late or never.
+TEST(DeviceTier, OverlapAgreesWithAModel) {
+  Random random(5);
+  constexpr size_t kBytes = 4096;
+  const std::vector<std::byte> memory(2 * kBytes);
+  size_t refused = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::vector<DeviceRegion> regions[2];
+    uint32_t slots[2];
+    for (int g = 0; g < 2; ++g) {
+      const uint64_t bytes = 1 + random.Below(6);
+      slots[g] = static_cast<uint32_t>(1 + random.Below(30));
+      regions[g] = {{const_cast<std::byte*>(memory.data()) + random.Below(200), bytes,
+                     bytes + random.Below(60)}};
+    }
+    std::vector<bool> taken(kBytes);
+    bool shared = false;
+    for (int g = 0; g < 2; ++g) {
+      const DeviceRegion& region = regions[g][0];
+      for (uint64_t slot = 0; slot < slots[g]; ++slot) {
+        for (uint64_t byte = 0; byte < region.slot_bytes; ++byte) {
+          const size_t at =
+              static_cast<size_t>(region.base - memory.data()) + slot * region.slot_stride + byte;
+          shared = shared || taken[at];
+          taken[at] = true;
+        }
+      }
+    }
+    const auto tier = Plain({regions[0][0].slot_bytes, regions[1][0].slot_bytes});
+    ASSERT_TRUE(tier->RegisterArena(0, regions[0], slots[0]).ok());
+    ASSERT_EQ(tier->RegisterArena(1, regions[1], slots[1]).ok(), !shared)
+        << "seed 5, case " << i << ": " << shared;
+    refused += shared ? 1 : 0;
+  }
+  EXPECT_GT(refused, 1000u);
+  EXPECT_LT(refused, 19000u);
 }
 
 // B59: offsets of large pools are exact, and what passes 64 bits is refused.
