@@ -92,6 +92,17 @@ Result<std::unique_ptr<SsdDirectory>> SsdDirectory::Open(const std::string& path
   return directory;
 }
 
+SsdDirectory::~SsdDirectory() {
+  // Said, not left to close(): a child of fork() has the same open file description, and as long as
+  // it does not exec the lock would stay. A child that destroys its copy must not free the
+  // parent's.
+  if (!lock_.valid() || locked_by_ != getpid()) return;
+  struct flock unlock {};
+  unlock.l_type = F_UNLCK;
+  unlock.l_whence = SEEK_SET;
+  fcntl(lock_.get(), F_OFD_SETLK, &unlock);
+}
+
 Status SsdDirectory::Lock() {
   Result<UniqueFd> file = OpenFile(kLockName, O_RDWR | O_CREAT);
   if (!file.ok()) return file.status();
@@ -114,6 +125,7 @@ Status SsdDirectory::Lock() {
     [[maybe_unused]] const ssize_t put = pwrite(file->get(), pid.data(), pid.size(), 0);
   }
   lock_ = std::move(*file);
+  locked_by_ = getpid();
   return Status();
 }
 

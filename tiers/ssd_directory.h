@@ -5,8 +5,10 @@
 // own user, mode 0600. It does not know what is in them.
 //
 // Thread safety: none; used while a tier opens. The lock lasts as long as the object, or the
-// process. Cost: a few system calls each.
+// process; children of fork() do not prolong it past the object. Cost: a few system calls each.
 #pragma once
+
+#include <sys/types.h>
 
 #include <memory>
 #include <string>
@@ -39,6 +41,9 @@ class SsdDirectory {
   // Creates the last component (0700) when it is missing, then takes the lock.
   // FAILED_PRECONDITION/IN_USE when another process, or another object of this one, has it.
   static Result<std::unique_ptr<SsdDirectory>> Open(const std::string& path);
+  ~SsdDirectory();
+  SsdDirectory(const SsdDirectory&) = delete;
+  SsdDirectory& operator=(const SsdDirectory&) = delete;
 
   const std::string& path() const { return path_; }
   int fd() const { return directory_.get(); }
@@ -58,6 +63,7 @@ class SsdDirectory {
   const std::string path_;
   UniqueFd directory_;
   UniqueFd lock_;
+  pid_t locked_by_ = 0;
 };
 
 // "operation path: text of errno", with the code that errno deserves.

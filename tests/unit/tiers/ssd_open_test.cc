@@ -2,6 +2,7 @@
 //
 // Opening the SSD tier on what others left in the directory: locks, links, other geometries,
 // damage, refusals.
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -85,6 +86,24 @@ TEST(SsdOpen, LockGoesWithItsHolder) {
   SsdTempDir dir;
   EXPECT_EQ(ExitCode(StartSelf("--open-and-die", dir.store(), -1)), 0);
   EXPECT_NE(OpenTier(TestOptions(dir.store())), nullptr);
+}
+
+// A child shares the open file description that carries the lock, until it execs.
+TEST(SsdOpen, LockGoesWithACloseThatAForkedChildOutlives) {
+  SsdTempDir dir;
+  auto tier = OpenTier(TestOptions(dir.store()));
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  EXPECT_TRUE(tier->Shutdown().ok());
+  EXPECT_EQ(OpenStatus(TestOptions(dir.store())).reason(), Reason::kInUse) << "not closed yet";
+  tier.reset();
+  const Status again = OpenStatus(TestOptions(dir.store()));
+  EXPECT_TRUE(again.ok()) << again.ToString();
+  kill(child, SIGKILL);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
 }
 
 TEST(SsdOpen, OtherGeometryIsRefusedAndNothingTouched) {
