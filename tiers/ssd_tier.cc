@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "tiers/ssd_catalog.h"
+#include "tiers/ssd_signal.h"
 #include "tiers/ssd_store.h"
 
 namespace fermata {
@@ -49,6 +50,7 @@ Result<std::vector<SsdGroupGeometry>> CheckOptions(const SsdTierOptions& options
 }  // namespace
 
 Result<std::unique_ptr<SsdTier>> SsdTier::Create(SsdTierOptions options) {
+  const FileSizeSignalBlock no_signal;  // lock file, superblock, data, catalog: all on this thread
   Result<std::vector<SsdGroupGeometry>> groups = CheckOptions(options);
   if (!groups.ok()) return groups.status();
   if (!options.make_meta) options.make_meta = OpenRocksMetaStore;
@@ -191,6 +193,7 @@ Status SsdTier::Recover(const std::function<void(const SpaceRecord&)>& space,
     return ReasonF(StatusCode::kFailedPrecondition, Reason::kState, "%s was recovered already",
                    info_.name.c_str());
   }
+  const FileSizeSignalBlock no_signal;
   if (catalog_->attached()) {
     MutexLock lock(&mu_);
     for (std::vector<SlotState>& group : slots_) {
@@ -290,6 +293,7 @@ Status SsdTier::Shutdown() {
                    static_cast<unsigned long long>(in_flight()));
   }
   shut_down_ = true;
+  const FileSizeSignalBlock no_signal;
   ApplyDeletes({});
   Scrub(scrub_.size());
   const Status synced = store_->SyncData();

@@ -2,6 +2,7 @@
 //
 // Opening the SSD tier on what others left in the directory: locks, links, other geometries,
 // damage, refusals.
+#include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -340,6 +341,28 @@ TEST(SsdOpen, WithoutDirectIoAllIsBuffered) {
   EXPECT_TRUE(ReadBlock(tier.get(), slot, 1).ok());
 }
 
+// Exit code 0: it answered, and left no signal behind. Else it died of SIGXFSZ.
+int OpenWithSmallFiles(const std::string& directory) {
+  for (const rlim_t limit : {0, 1, 4096, 8192, 65536, 1 << 20}) {
+    const rlimit files{limit, RLIM_INFINITY};
+    if (setrlimit(RLIMIT_FSIZE, &files) != 0) return 3;
+    Result<std::unique_ptr<SsdTier>> tier = SsdTier::Create(TestOptions(directory));
+    if (tier.ok() != (limit == 1 << 20)) return 4;
+    if (!tier.ok() && tier.status().reason() != Reason::kNoSpace) return 5;
+    if (tier.ok() && !(*tier)->Shutdown().ok()) return 6;
+    sigset_t signals;
+    if (sigpending(&signals) != 0 || sigismember(&signals, SIGXFSZ) == 1) return 7;
+    if (pthread_sigmask(SIG_BLOCK, nullptr, &signals) != 0 || sigismember(&signals, SIGXFSZ) == 1)
+      return 8;
+  }
+  return 0;
+}
+
+TEST(SsdOpen, AFileSizeLimitIsNoSpaceAndNoSignal) {
+  SsdTempDir dir;
+  EXPECT_EQ(ExitCode(StartSelf("--small-files", dir.store(), -1)), 0);
+}
+
 // In a child without privileges: root's memlock has no limit.
 int OpenWithSmallMemlock(const std::string& directory) {
   const rlimit limit{65536, 65536};
@@ -410,6 +433,7 @@ TEST(SsdOpen, DescriptorsDoNotGrowWithTransfers) {
 
 int RunMode(const std::string& mode, const std::string& directory) {
   if (mode == "--small-memlock") return OpenWithSmallMemlock(directory);
+  if (mode == "--small-files") return OpenWithSmallFiles(directory);
   Result<std::unique_ptr<SsdTier>> tier = SsdTier::Create(TestOptions(directory));
   if (mode == "--open-in-use") return tier.status().reason() == Reason::kInUse ? 0 : 1;
   _exit(mode == "--open-and-die" && tier.ok() ? 0 : 1);  // without any destructor
