@@ -49,7 +49,8 @@
  *   default.
  *
  * fork and exit
- *   After fork() the child may not use inherited caches: every call answers FORKED. exec is
+ *   After fork() the child may not use inherited caches: every call answers FORKED. It may end by
+ *   exit() or _exit(), and does not keep a directory in use that the parent has closed. exec is
  *   unaffected. A process may end without closing its caches: an exit handler stops new work and
  *   waits at most 0.5 s for the piece that runs.
  *

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Where work runs. Everything asynchronous in the cache is a task posted here, a timer, or a poller
-// of a tier: one thread at a time, in order. ThreadExecutor owns the library's only thread;
-// StepExecutor has none and runs work when told, so that a whole cache can live under one seed.
+// of a tier: one thread at a time, in order. ThreadExecutor owns a thread, and nothing else here
+// does; StepExecutor has none and runs work when told, so that a whole cache can live under one
+// seed.
 //
 // Thread safety: Post, PostAt and CancelTimer from any thread. AddPoller and RemovePoller before
 // work starts and after Stop, or from a task. Tasks, timers and pollers run one at a time, with no

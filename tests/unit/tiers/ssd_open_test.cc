@@ -107,6 +107,71 @@ TEST(SsdOpen, LockGoesWithACloseThatAForkedChildOutlives) {
   EXPECT_EQ(waitpid(child, nullptr, 0), child);
 }
 
+// A child that ends by exit() runs the destructors of statics, without the threads they may wait
+// for.
+int ForkedChildExits(const std::string& directory) {
+  const auto tier = OpenTier(TestOptions(directory));
+  for (int i = 0; i < 3; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(10);
+      std::exit(0);  // NOLINT(concurrency-mt-unsafe): that is what is tested
+    }
+    if (ExitCode(child) != 0) return 1;
+  }
+  return tier->Shutdown().ok() ? 0 : 2;
+}
+
+TEST(SsdOpen, ForkedChildThatCallsExitEnds) {
+  SsdTempDir dir;
+  EXPECT_EQ(ExitCode(StartSelf("--fork-exit", dir.store(), -1)), 0);
+}
+
+// A static made before the store is opened goes after RocksDB's.
+int StaticClosesAtExit(const std::string& directory) {
+  static std::unique_ptr<SsdTier> tier;
+  tier = OpenTier(TestOptions(directory));
+  const SlotId slot = AcquireSlot(tier.get());
+  if (!WriteBlock(tier.get(), slot, 1).ok()) return 1;
+  alarm(10);
+  return 0;  // from main
+}
+
+TEST(SsdOpen, StaticOfTheEngineMayCloseWhenTheProcessEnds) {
+  SsdTempDir dir;
+  EXPECT_EQ(ExitCode(StartSelf("--static-close", dir.store(), -1)), 0);
+  const auto tier = OpenTier(TestOptions(dir.store()));
+  EXPECT_EQ(RecoverAll(tier.get()).size(), 1u);
+}
+
+// Address space for `threads` stacks and no more; a store opens on it or says why not.
+int OpenWithFewThreads(const std::string& directory, uint64_t threads) {
+  constexpr uint64_t kStack = uint64_t{1} << 30;
+  pthread_attr_t attributes;
+  if (pthread_attr_init(&attributes) != 0 || pthread_attr_setstacksize(&attributes, kStack) != 0 ||
+      pthread_setattr_default_np(&attributes) != 0) {
+    return 3;
+  }
+  uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlim_t bytes =
+      pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) + threads * kStack + kStack / 2;
+  const rlimit limit{bytes, RLIM_INFINITY};
+  if (setrlimit(RLIMIT_AS, &limit) != 0) return 3;
+  Result<std::unique_ptr<SsdTier>> tier = SsdTier::Create(TestOptions(directory));
+  if (!tier.ok()) return 4;
+  if ((StatText(**tier, "ssd.meta") == "ok") != (threads > 0)) return 5;
+  return (*tier)->Shutdown().ok() ? 0 : 6;
+}
+
+TEST(SsdOpen, ThreadsThatCannotBeHadDoNotEndTheProcess) {
+  for (int threads = 0; threads < 8; ++threads) {
+    SsdTempDir dir;
+    const std::string mode = "--few-threads=" + std::to_string(threads);
+    EXPECT_EQ(ExitCode(StartSelf(mode.c_str(), dir.store(), -1)), 0) << threads;
+  }
+}
+
 TEST(SsdOpen, OtherGeometryIsRefusedAndNothingTouched) {
   SsdTempDir dir;
   FillStore(dir);
@@ -433,6 +498,10 @@ TEST(SsdOpen, DescriptorsDoNotGrowWithTransfers) {
 
 int RunMode(const std::string& mode, const std::string& directory) {
   if (mode == "--small-memlock") return OpenWithSmallMemlock(directory);
+  if (mode == "--fork-exit") return ForkedChildExits(directory);
+  if (mode == "--static-close") return StaticClosesAtExit(directory);
+  if (mode.rfind("--few-threads=", 0) == 0)
+    return OpenWithFewThreads(directory, std::stoul(mode.substr(mode.find('=') + 1)));
   if (mode == "--small-files") return OpenWithSmallFiles(directory);
   Result<std::unique_ptr<SsdTier>> tier = SsdTier::Create(TestOptions(directory));
   if (mode == "--open-in-use") return tier.status().reason() == Reason::kInUse ? 0 : 1;
