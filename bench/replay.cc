@@ -54,7 +54,7 @@ class Replay {
         random_(options.seed),
         space_seed_(
             SeedOfSpace("fermata-bench replay/1 split=" + std::to_string(options.block_split))),
-        sessions_(trace.session_count(), fermata_session{0}) {}
+        sessions_(trace.session_limit(), fermata_session{0}) {}
 
   Status OpenCsv();
   Status Run();

@@ -76,9 +76,15 @@ void Trace::Add(Request request, const std::vector<BlockRun>& new_runs) {
     runs_.push_back(run);
   }
   FERMATA_CHECK(request.blocks == request.in_tokens / kBlockTokens);
-  session_count_ = std::max(session_count_, request.session + 1);
+  CountSession(request.session);
   block_touches_ += request.blocks;
   requests_.push_back(request);
+}
+
+void Trace::CountSession(uint32_t session) {
+  if (session >= seen_.size()) seen_.resize(session + size_t{1});
+  if (!seen_[session]) ++session_count_;
+  seen_[session] = true;
 }
 
 uint16_t Trace::InternTool(std::string_view tool_name) {
@@ -94,11 +100,12 @@ uint16_t Trace::InternTool(std::string_view tool_name) {
 void Trace::Truncate(size_t count) {
   if (count >= requests_.size()) return;
   requests_.resize(count);
+  seen_.clear();
   session_count_ = 0;
   max_block_ = 0;
   block_touches_ = 0;
   for (const Request& request : requests_) {
-    session_count_ = std::max(session_count_, request.session + 1);
+    CountSession(request.session);
     block_touches_ += request.blocks;
     for (uint32_t i = 0; i < request.run_count; ++i) {
       const BlockRun& run = runs_[request.first_run + i];

@@ -71,7 +71,8 @@ class Trace {
   const std::vector<Request>& requests() const { return requests_; }
   const std::vector<BlockRun>& runs() const { return runs_; }
   const std::string& tool(uint16_t index) const { return tools_[index]; }
-  uint32_t session_count() const { return session_count_; }  // highest number + 1
+  uint32_t session_limit() const { return static_cast<uint32_t>(seen_.size()); }  // highest + 1
+  uint32_t session_count() const { return session_count_; }  // that have a request
   uint64_t max_block() const { return max_block_; }
   uint64_t block_touches() const { return block_touches_; }
 
@@ -91,9 +92,12 @@ class Trace {
   std::string sha256;  // of the files as they are on disk, or of a generated trace's kvt1 text
 
  private:
+  void CountSession(uint32_t session);
+
   std::vector<Request> requests_;
   std::vector<BlockRun> runs_;
   std::vector<std::string> tools_;
+  std::vector<bool> seen_;  // by session number
   uint32_t session_count_ = 0;
   uint64_t max_block_ = 0;
   uint64_t block_touches_ = 0;

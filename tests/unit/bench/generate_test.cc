@@ -41,7 +41,7 @@ TEST(Generate, FollowsThePublishedPercentiles) {
   options.max_context = 1000000;
   const Trace trace = Generate(options);
   std::vector<uint64_t> tool_ms, human_ms, duration_ms, output;
-  std::vector<uint32_t> steps(trace.session_count(), 0);
+  std::vector<uint32_t> steps(trace.session_limit(), 0);
   size_t finals = 0, children = 0;
   for (const Request& r : trace.requests()) {
     duration_ms.push_back(r.dur_ms);
@@ -72,8 +72,8 @@ TEST(Generate, PromptsGrowAndSubAgentsShareTheirParentsHarness) {
   GenerateOptions options;
   options.sessions = 60;
   const Trace trace = Generate(options);
-  std::vector<size_t> last(trace.session_count(), trace.requests().size());
-  std::vector<size_t> first(trace.session_count(), trace.requests().size());
+  std::vector<size_t> last(trace.session_limit(), trace.requests().size());
+  std::vector<size_t> first(trace.session_limit(), trace.requests().size());
   uint64_t kept = 0, all = 0;
   for (size_t i = 0; i < trace.requests().size(); ++i) {
     const Request& r = trace.requests()[i];

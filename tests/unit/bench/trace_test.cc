@@ -29,6 +29,20 @@ TEST(Trace, ParentThatAddsNothingIsPassedOver) {
   EXPECT_EQ(trace.requests()[3].parent_request, 0u);
 }
 
+TEST(Trace, SessionsAreThoseThatHaveARequest) {
+  Trace trace;
+  for (const uint32_t session : {7u, 70000u, 7u, 2u}) {
+    Request request;
+    request.session = session;
+    trace.Add(request, {});
+  }
+  EXPECT_EQ(trace.session_count(), 3u);
+  EXPECT_EQ(trace.session_limit(), 70001u);
+  trace.Truncate(1);
+  EXPECT_EQ(trace.session_count(), 1u);
+  EXPECT_EQ(trace.session_limit(), 8u);
+}
+
 TEST(Trace, TruncateForgetsWhatOnlyLaterRequestsHad) {
   Trace trace = ReadSample("tiny.kvt1.jsonl");
   EXPECT_EQ(trace.session_count(), 4u);
