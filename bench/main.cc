@@ -12,6 +12,7 @@
 
 #include "bench/convert.h"
 #include "bench/generate.h"
+#include "bench/policy_names.h"
 #include "bench/progress.h"
 #include "bench/replay.h"
 #include "bench/report.h"
@@ -88,7 +89,8 @@ void AddReplayOptions(CLI::App* app, Arguments* a) {
       ->capture_default_str();
   Whole(app, "--ssd-blocks", &r.ssd_blocks, "slots of the SSD tier; 0 = none")
       ->capture_default_str();
-  app->add_option("--policy", r.policy, "order of eviction")->capture_default_str();
+  app->add_option("--policy", r.policy, "order of eviction: " + KnownPolicies())
+      ->capture_default_str();
   app->add_option("--clock", a->clock, "virtual (no bytes) or real (every byte checked)")
       ->capture_default_str();
   app->add_option("--dir", r.dir, "of the SSD tier; what is in it is used again")->type_name("DIR");

@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include "bench/policy_names.h"
+
 namespace fermata::bench {
 namespace {
 
@@ -35,7 +37,10 @@ Status ReplayOptions::Validate() const {
   }
   if (block_bytes > kMaxBlockBytes) return Bad("--block-bytes", block_bytes, "more than 1 GiB");
   if (threads == 0 || threads > 256) return Bad("--threads", threads, "want 1 to 256");
-  if (policy.empty()) return ErrorF(StatusCode::kInvalidArgument, "--policy: is empty");
+  if (!IsPolicyName(policy)) {
+    return ErrorF(StatusCode::kInvalidArgument, "--policy '%s': want %s",
+                  policy.substr(0, 40).c_str(), KnownPolicies().c_str());
+  }
   if (!real_clock) {
     if (sabotage != 0) {
       return Bad("--sabotage", sabotage, "the virtual clock moves no bytes; use --clock real");

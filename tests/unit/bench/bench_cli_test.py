@@ -53,10 +53,10 @@ class Usage(unittest.TestCase):
                 self.expect_bad(path, *verb, "--trace", path)
                 self.expect_bad(where, *verb, "--trace", path)
 
-    def test_unknown_policy_is_the_librarys_refusal(self):
-        result = run("replay", "--policy", "no-such-policy")
-        self.assertEqual(result.returncode, 3)
-        self.assertIn("no-such-policy", result.stderr)
+    def test_unknown_policies_are_refused_with_the_known_ones(self):
+        for name in ("no-such-policy", ""):
+            self.expect_bad(f"--policy '{name}': want lru or lru-superseded", "replay", "--policy", name)
+        self.assertIn("lru or lru-superseded", run("replay", "--help").stdout)
 
 
 class Runs(unittest.TestCase):

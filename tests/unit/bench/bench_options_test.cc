@@ -67,6 +67,11 @@ TEST(ReplayOptions, RefusalsNameTheOptionAndTheValue) {
   o = ReplayOptions();
   o.threads = 0;
   expect(o, "--threads 0: ");
+  o = ReplayOptions();
+  o.policy = "mru";
+  expect(o, "--policy 'mru': want lru or lru-superseded");
+  o.policy = "";
+  expect(o, "--policy '': want lru or lru-superseded");
 }
 
 TEST(ReplayOptions, SlotsBelowTheDeviceAreWholePages) {
