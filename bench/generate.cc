@@ -230,23 +230,25 @@ class Generator {
 }  // namespace
 
 Status GenerateOptions::Validate() const {
-  if (sessions == 0 || sessions > 20000) {
-    return ErrorF(StatusCode::kInvalidArgument, "--sessions: want 1 to 20000, got %u", sessions);
+  if (sessions == 0 || sessions > kMaxSessions) {
+    return ErrorF(StatusCode::kInvalidArgument, "--sessions: want 1 to %u, got %u", kMaxSessions,
+                  sessions);
   }
-  if (!(hours > 0 && hours <= 10000)) {
-    return ErrorF(StatusCode::kInvalidArgument, "--hours: want more than 0 to 10000, got %g",
-                  hours);
+  if (!(hours > 0 && hours <= kMaxHours)) {
+    return ErrorF(StatusCode::kInvalidArgument, "--hours: want more than 0 to %g, got %g",
+                  kMaxHours, hours);
   }
-  if (max_steps == 0 || max_steps > 100000) {
-    return ErrorF(StatusCode::kInvalidArgument, "--max-steps: want 1 to 100000, got %u", max_steps);
+  if (max_steps == 0 || max_steps > kMaxSteps) {
+    return ErrorF(StatusCode::kInvalidArgument, "--max-steps: want 1 to %u, got %u", kMaxSteps,
+                  max_steps);
   }
-  if (!(context_scale >= 0.01 && context_scale <= 10)) {
-    return ErrorF(StatusCode::kInvalidArgument, "--context-scale: want 0.01 to 10, got %g",
-                  context_scale);
+  if (!(context_scale >= kLeastScale && context_scale <= kMaxScale)) {
+    return ErrorF(StatusCode::kInvalidArgument, "--context-scale: want %g to %g, got %g",
+                  kLeastScale, kMaxScale, context_scale);
   }
-  if (max_context < 20000 || max_context > 2000000) {
-    return ErrorF(StatusCode::kInvalidArgument, "--max-context: want 20000 to 2000000, got %u",
-                  max_context);
+  if (max_context < kLeastContext || max_context > kMostContext) {
+    return ErrorF(StatusCode::kInvalidArgument, "--max-context: want %u to %u, got %u",
+                  kLeastContext, kMostContext, max_context);
   }
   return Status();
 }

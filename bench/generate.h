@@ -18,6 +18,14 @@
 namespace fermata::bench {
 
 struct GenerateOptions {
+  static constexpr uint32_t kMaxSessions = 20000;
+  static constexpr double kMaxHours = 10000;
+  static constexpr uint32_t kMaxSteps = 100000;
+  static constexpr double kLeastScale = 0.01;
+  static constexpr double kMaxScale = 10;
+  static constexpr uint32_t kLeastContext = 20000;
+  static constexpr uint32_t kMostContext = 2000000;
+
   uint64_t seed = 1;
   uint32_t sessions = 150;  // main sessions; sub-agents come on top
   double hours = 4;  // sessions start uniformly within it; what comes later than 1.3 of it is cut

@@ -7,7 +7,9 @@
 // library or the machine refused something. All parameters are options; nothing is read from the
 // environment.
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cstdio>
+#include <limits>
 #include <string>
 
 #include "bench/convert.h"
@@ -21,6 +23,9 @@
 
 namespace fermata::bench {
 namespace {
+
+constexpr double kMaxSpreadHours = 100000;
+constexpr uint64_t kAny = std::numeric_limits<uint64_t>::max();
 
 enum ExitCode { kPassed = 0, kFailed = 1, kBadInput = 2, kRefused = 3 };
 
@@ -45,10 +50,32 @@ int Complain(const Status& status, ExitCode code) {
   return code;
 }
 
-// A whole number; CLI11 alone would wrap a negative one round.
+// A number within bounds, in decimal digits. CLI11 alone wraps a negative number round, reads
+// "0x1F" and says no range when it refuses.
 template <typename T>
-CLI::Option* Whole(CLI::App* app, const char* name, T* value, const char* text) {
-  return app->add_option(name, *value, text)->check(CLI::NonNegativeNumber);
+CLI::Option* Bounded(CLI::App* app, const char* name, T* value, T least, T most, const char* kind,
+                     const char* text) {
+  const std::string range = CLI::detail::to_string(least) + " to " + CLI::detail::to_string(most);
+  const auto check = [least, most, range, kind](const std::string& given) -> std::string {
+    T number{};
+    const char* const end = given.data() + given.size();
+    const auto [stop, error] = std::from_chars(given.data(), end, number);
+    if (error == std::errc() && stop == end && number >= least && number <= most) return "";
+    return std::string("want a ") + kind + " from " + range + ", got '" + given.substr(0, 40) + "'";
+  };
+  return app->add_option(name, *value, text)->check(CLI::Validator(check, range));
+}
+
+template <typename T>
+CLI::Option* Whole(CLI::App* app, const char* name, T* value, uint64_t least, uint64_t most,
+                   const char* text) {
+  return Bounded(app, name, value, static_cast<T>(least), static_cast<T>(most), "whole number",
+                 text);
+}
+
+CLI::Option* Real(CLI::App* app, const char* name, double* value, double least, double most,
+                  const char* text) {
+  return Bounded(app, name, value, least, most, "number", text);
 }
 
 void AddTraceOptions(CLI::App* app, Arguments* a) {
@@ -59,49 +86,62 @@ void AddTraceOptions(CLI::App* app, Arguments* a) {
       ->type_name("DIR");
   app->add_option("--format", a->format, "auto, kvt1, mooncake, kv-cache-tester or tracelab")
       ->capture_default_str();
-  Whole(app, "--limit", &a->limit, "only the first N requests; 0 = all")->type_name("N");
-  app->add_option("--spread-hours", a->trace_options.spread_hours,
-                  "sessions of a source without arrival times start within so long")
+  Whole(app, "--limit", &a->limit, 0, kMaxRequests, "only the first N requests; 0 = all")
+      ->type_name("N");
+  Real(app, "--spread-hours", &a->trace_options.spread_hours, 0, kMaxSpreadHours,
+       "sessions of a source without arrival times start within so long")
       ->capture_default_str();
   app->add_flag("--no-shared-tools", a->no_shared_tools,
                 "kv-cache-tester: do not share tool definitions of equal size");
 }
 
 void AddGenerateOptions(CLI::App* app, Arguments* a) {
-  Whole(app, "--sessions", &a->generate.sessions, "generated main sessions")->capture_default_str();
-  app->add_option("--hours", a->generate.hours, "generated sessions start within so long")
+  Whole(app, "--sessions", &a->generate.sessions, 1, GenerateOptions::kMaxSessions,
+        "generated main sessions")
       ->capture_default_str();
-  Whole(app, "--max-steps", &a->generate.max_steps, "longest generated session, in requests")
+  Real(app, "--hours", &a->generate.hours, 0, GenerateOptions::kMaxHours,
+       "generated sessions start within so long")
       ->capture_default_str();
-  app->add_option("--context-scale", a->generate.context_scale,
-                  "size of generated contexts; 1 = as published")
+  Whole(app, "--max-steps", &a->generate.max_steps, 1, GenerateOptions::kMaxSteps,
+        "longest generated session, in requests")
       ->capture_default_str();
-  Whole(app, "--max-context", &a->generate.max_context, "generated contexts are compacted here")
+  Real(app, "--context-scale", &a->generate.context_scale, GenerateOptions::kLeastScale,
+       GenerateOptions::kMaxScale, "size of generated contexts; 1 = as published")
       ->capture_default_str();
-  Whole(app, "--seed", &a->generate.seed, "of everything random")->capture_default_str();
+  Whole(app, "--max-context", &a->generate.max_context, GenerateOptions::kLeastContext,
+        GenerateOptions::kMostContext, "generated contexts are compacted here")
+      ->capture_default_str();
+  Whole(app, "--seed", &a->generate.seed, 0, kAny, "of everything random")->capture_default_str();
 }
 
 void AddReplayOptions(CLI::App* app, Arguments* a) {
   ReplayOptions& r = a->replay;
-  Whole(app, "--device-blocks", &r.device_blocks, "slots of the device tier")
+  Whole(app, "--device-blocks", &r.device_blocks, 1, ReplayOptions::kMaxSlots,
+        "slots of the device tier")
       ->capture_default_str();
-  Whole(app, "--host-blocks", &r.host_blocks, "slots of the host tier; 0 = none")
+  Whole(app, "--host-blocks", &r.host_blocks, 0, ReplayOptions::kMaxSlots,
+        "slots of the host tier; 0 = none")
       ->capture_default_str();
-  Whole(app, "--ssd-blocks", &r.ssd_blocks, "slots of the SSD tier; 0 = none")
+  Whole(app, "--ssd-blocks", &r.ssd_blocks, 0, ReplayOptions::kMaxSlots,
+        "slots of the SSD tier; 0 = none")
       ->capture_default_str();
   app->add_option("--policy", r.policy, "order of eviction: " + KnownPolicies())
       ->capture_default_str();
   app->add_option("--clock", a->clock, "virtual (no bytes) or real (every byte checked)")
       ->capture_default_str();
   app->add_option("--dir", r.dir, "of the SSD tier; what is in it is used again")->type_name("DIR");
-  Whole(app, "--block-bytes", &r.block_bytes, "payload of a block on the real clock")
+  Whole(app, "--block-bytes", &r.block_bytes, 64, ReplayOptions::kMaxBlockBytes,
+        "payload of a block on the real clock")
       ->capture_default_str();
-  Whole(app, "--block-split", &r.block_split, "blocks that each 512-token id becomes")
+  Whole(app, "--block-split", &r.block_split, 1, kBlockTokens,
+        "blocks that each 512-token id becomes")
       ->capture_default_str();
   app->add_option("--keys", a->keys, "name blocks by the trace's ids (blocks) or by tokens")
       ->capture_default_str();
-  Whole(app, "--threads", &r.threads, "threads that write and check bytes")->capture_default_str();
-  Whole(app, "--sabotage", &r.sabotage,
+  Whole(app, "--threads", &r.threads, 1, ReplayOptions::kMaxThreads,
+        "threads that write and check bytes")
+      ->capture_default_str();
+  Whole(app, "--sabotage", &r.sabotage, 0, kAny,
         "flip a byte of every Nth written block; the run must fail");
   app->add_option("--json", a->json, "write the report as JSON")->type_name("FILE");
   app->add_option("--per-request", r.per_request, "write hits of every request as CSV")
@@ -119,10 +159,6 @@ Result<Trace> LoadTrace(Arguments* a) {
   a->trace_options.format = *format;
   a->trace_options.seed = a->generate.seed;
   a->trace_options.shared_tools = !a->no_shared_tools;
-  if (!(a->trace_options.spread_hours >= 0 && a->trace_options.spread_hours <= 100000)) {
-    return ErrorF(StatusCode::kInvalidArgument, "--spread-hours: want 0 to 100000, got %g",
-                  a->trace_options.spread_hours);
-  }
   std::string path = a->trace;
   if (path.empty()) {
     if (!a->trace_dir.empty()) {
@@ -226,11 +262,11 @@ int Main(int argc, char** argv) {
   replay->footer("Without --trace a small workload is generated from --seed.");
   CLI::App* generate = app.add_subcommand("generate", "make a kvt1 trace of an agent workload");
   AddGenerateOptions(generate, &a);
-  Whole(generate, "--limit", &a.limit, "only the first N requests; 0 = all");
+  Whole(generate, "--limit", &a.limit, 0, kMaxRequests, "only the first N requests; 0 = all");
   generate->add_option("--out", a.out, "where to; .gz compresses")->required()->type_name("FILE");
   CLI::App* convert = app.add_subcommand("convert", "read any known trace format, write kvt1");
   AddTraceOptions(convert, &a);
-  Whole(convert, "--seed", &a.generate.seed, "of synthetic arrivals");
+  Whole(convert, "--seed", &a.generate.seed, 0, kAny, "of synthetic arrivals");
   convert->add_option("--out", a.out, "where to; .gz compresses")->required()->type_name("FILE");
   try {
     app.parse(argc, argv);

@@ -8,9 +8,7 @@
 namespace fermata::bench {
 namespace {
 
-constexpr uint64_t kMaxSlots = (uint64_t{1} << 31) - 1;  // of an arena
-constexpr uint64_t kMaxSsdBytes = uint64_t{1} << 50;     // 1 PiB
-constexpr uint64_t kMaxBlockBytes = uint64_t{1} << 30;
+constexpr uint64_t kMaxSsdBytes = uint64_t{1} << 50;  // 1 PiB
 
 Status Bad(const char* option, uint64_t value, const char* why) {
   return ErrorF(StatusCode::kInvalidArgument, "%s %llu: %s", option,
@@ -36,7 +34,7 @@ Status ReplayOptions::Validate() const {
     return Bad("--block-bytes", block_bytes, "want a multiple of 64 above 0");
   }
   if (block_bytes > kMaxBlockBytes) return Bad("--block-bytes", block_bytes, "more than 1 GiB");
-  if (threads == 0 || threads > 256) return Bad("--threads", threads, "want 1 to 256");
+  if (threads == 0 || threads > kMaxThreads) return Bad("--threads", threads, "want 1 to 256");
   if (!IsPolicyName(policy)) {
     return ErrorF(StatusCode::kInvalidArgument, "--policy '%s': want %s",
                   policy.substr(0, 40).c_str(), KnownPolicies().c_str());

@@ -12,6 +12,10 @@
 namespace fermata::bench {
 
 struct ReplayOptions {
+  static constexpr uint64_t kMaxSlots = (uint64_t{1} << 31) - 1;  // of an arena
+  static constexpr uint64_t kMaxBlockBytes = uint64_t{1} << 30;
+  static constexpr uint32_t kMaxThreads = 256;
+
   uint64_t device_blocks = 600;
   uint64_t host_blocks = 0;
   uint64_t ssd_blocks = 0;

@@ -30,16 +30,32 @@ class Usage(unittest.TestCase):
     def test_bad_options_are_named(self):
         self.expect_bad("subcommand", )
         self.expect_bad("--nope", "replay", "--nope")
-        self.expect_bad("--device-blocks", "replay", "--device-blocks", "many")
-        self.expect_bad("--device-blocks", "replay", "--device-blocks", "-5")
-        self.expect_bad("--device-blocks 0", "replay", "--device-blocks", "0")
         self.expect_bad("--block-split 7", "replay", "--block-split", "7")
         self.expect_bad("--clock soon", "replay", "--clock", "soon")
         self.expect_bad("--keys words", "replay", "--keys", "words")
         self.expect_bad("--format", "replay", "--format", "odd", "--trace", SAMPLES)
         self.expect_bad("--dir", "replay", "--clock", "real", "--ssd-blocks", "9")
         self.expect_bad("--sabotage 3", "replay", "--sabotage", "3")
-        self.expect_bad("--sessions", "generate", "--sessions", "0", "--out", os.devnull)
+        self.expect_bad("--hours: want more than 0", "generate", "--hours", "0", "--out", os.devnull)
+
+    def test_numbers_out_of_range_are_refused_with_the_range(self):
+        ranges = {
+            "--device-blocks": "1 to 2147483647", "--host-blocks": "0 to 2147483647", "--ssd-blocks": "0 to 2147483647",
+            "--block-bytes": "64 to 1073741824", "--block-split": "1 to 512", "--threads": "1 to 256",
+            "--sessions": "1 to 20000", "--max-steps": "1 to 100000", "--max-context": "20000 to 2000000",
+            "--limit": "0 to 67108864", "--seed": "0 to 18446744073709551615", "--sabotage": "0 to 18446744073709551615"}
+        for option, limits in ranges.items():
+            odd = ("many", "1.5", "0x10", "", "18446744073709551616") if option in ("--device-blocks", "--threads") else ()
+            for value in ("-5", "1" * 400, *odd):
+                message = f"{option}: want a whole number from {limits}, got '{value[:40]}'"
+                self.expect_bad(message, "replay", option, value)
+        for option in ("--device-blocks", "--block-bytes", "--block-split", "--threads", "--sessions", "--max-steps"):
+            self.expect_bad(f"{option}: want a whole number", "replay", option, "0")
+        self.expect_bad("--sessions: want a whole number from 1 to 20000", "replay", "--sessions", "18446744073709551615")
+        for option, limits in (("--hours", "0 to 10000"), ("--context-scale", "0.01 to 10"), ("--spread-hours", "0 to 100000")):
+            for value in ("soon", "-1", "nan", "inf", "1e400"):
+                self.expect_bad(f"{option}: want a number from {limits}, got '{value}'", "replay", option, value)
+        self.assertIn("1 to 2147483647", run("replay", "--help").stdout)
 
     def test_unwritable_outputs_are_found_before_the_run(self):
         for option in ("--json", "--html", "--per-request"):
