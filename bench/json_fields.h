@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Checked access to the fields of one JSON object of a trace. Every refusal reads "FILE:LINE: field
-// 'x': why". nlohmann's own exceptions are never provoked: types are asked for before values are
-// taken. Thread safety: reads only.
+// 'x': why". nlohmann's own exceptions come from its parser alone: types are asked for before
+// values are taken. Thread safety: reads only.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/status.h"
 
@@ -35,6 +39,28 @@ struct Where {
                   why.c_str());
   }
 };
+
+// What a trace wrote, fit for a message: at most `most` bytes, those that are no printable ASCII
+// as '?'.
+inline std::string Printable(std::string_view text, size_t most = 40) {
+  std::string shown(text.substr(0, most));
+  for (char& c : shown) {
+    if (c < 0x20 || c > 0x7e) c = '?';
+  }
+  return text.size() > most ? shown + "..." : shown;
+}
+
+// A message of nlohmann's without its number and its own count of lines.
+inline std::string ParserSays(std::string_view what) {
+  if (!what.empty() && what[0] == '[')
+    what.remove_prefix(std::min(what.size(), what.find("] ") + 2));
+  constexpr std::string_view kAt = "parse error at line ";
+  const size_t colon = what.find(": ");
+  if (what.substr(0, kAt.size()) == kAt && colon != std::string_view::npos) {
+    what.remove_prefix(colon + 2);
+  }
+  return Printable(what, 160);
+}
 
 class JsonFields {
  public:
@@ -108,10 +134,38 @@ class JsonFields {
   const Json& object_;
 };
 
-// Parses one object; false when `text` is anything else.
-inline bool ParseJsonObject(std::string_view text, Json* out) {
-  *out = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  return out->is_object();
+// Parses `text`, which must be one object that names no key twice. What the parser says of bad text
+// is kept: the byte, counted from 1, and what was expected there.
+inline Status ParseJsonObject(const Where& where, std::string_view text, Json* out) {
+  const auto refuse = [&where](const std::string& why) {
+    return ErrorF(StatusCode::kInvalidArgument, "%snot a JSON object: %s", where.Text().c_str(),
+                  why.c_str());
+  };
+  const size_t nul = text.find('\0');  // to the parser it is the end
+  if (nul != std::string_view::npos) {
+    return refuse("byte " + std::to_string(nul + 1) + ": is NUL");
+  }
+  std::vector<std::set<std::string>> open;  // keys of the objects around the parser's position
+  std::string twice;
+  const auto watch = [&](int, Json::parse_event_t event, Json& value) {
+    if (event == Json::parse_event_t::object_start) open.emplace_back();
+    if (event == Json::parse_event_t::object_end) open.pop_back();
+    if (event == Json::parse_event_t::key) {
+      const std::string& key = *value.get_ptr<const std::string*>();
+      if (!open.back().insert(key).second && twice.empty()) twice = key;
+    }
+    return true;
+  };
+  try {
+    *out = Json::parse(text.begin(), text.end(), watch);
+  } catch (const Json::parse_error& error) {
+    return refuse("byte " + std::to_string(error.byte) + ": " + ParserSays(error.what()));
+  } catch (const Json::exception& error) {
+    return refuse(ParserSays(error.what()));
+  }
+  if (!out->is_object()) return refuse(std::string("it is a JSON ") + out->type_name());
+  if (!twice.empty()) return where.Error(Printable(twice).c_str(), "named twice in one object");
+  return Status();
 }
 
 }  // namespace fermata::bench

@@ -49,9 +49,7 @@ class TesterReader {
   Status File(const TraceText& file, bool alone) {
     Where where{&file.name, 1, ""};
     Json object;
-    if (!ParseJsonObject(file.text, &object)) {
-      return ErrorF(StatusCode::kInvalidArgument, "%snot a JSON object", where.Text().c_str());
-    }
+    FERMATA_RETURN_IF_ERROR(ParseJsonObject(where, file.text, &object));
     const JsonFields fields(where, object);
     Conversation conversation;
     uint64_t block_size = 0;

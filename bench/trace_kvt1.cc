@@ -137,9 +137,7 @@ Result<Trace> ReadKvt1(const TraceText& file) {
   while (lines.Next(&line)) {
     const Where where{&file.name, lines.number(), ""};
     Json object;
-    if (!ParseJsonObject(line, &object)) {
-      return ErrorF(StatusCode::kInvalidArgument, "%snot a JSON object", where.Text().c_str());
-    }
+    FERMATA_RETURN_IF_ERROR(ParseJsonObject(where, line, &object));
     if (trace.requests().size() >= kMaxRequests) {
       return ErrorF(StatusCode::kInvalidArgument, "%smore requests than %llu", where.Text().c_str(),
                     static_cast<unsigned long long>(kMaxRequests));

@@ -101,9 +101,7 @@ Result<Trace> ReadMooncake(const TraceText& file) {
   while (lines.Next(&line)) {
     const Where where{&file.name, lines.number(), ""};
     Json object;
-    if (!ParseJsonObject(line, &object)) {
-      return ErrorF(StatusCode::kInvalidArgument, "%snot a JSON object", where.Text().c_str());
-    }
+    FERMATA_RETURN_IF_ERROR(ParseJsonObject(where, line, &object));
     FERMATA_RETURN_IF_ERROR(reader.Line(where, object));
   }
   Trace trace = reader.Finish();

@@ -139,6 +139,30 @@ TEST(ReadTrace, BadInputNamesFileLineAndField) {
   }
 }
 
+TEST(ReadTrace, BadJsonIsRefusedWithTheByteAndWhatTheParserSays) {
+  const auto expect = [](const std::string& text, const std::string& message) {
+    const std::string start = "f:1: " + message;
+    EXPECT_THAT(ErrorOf(ReadMooncake({"f", text})), StartsWith(start));
+    EXPECT_THAT(ErrorOf(ReadKvt1({"f", text})), StartsWith(start));
+    EXPECT_THAT(ErrorOf(ReadKvCacheTester({{"f", text}}, TraceOptions())), StartsWith(start));
+  };
+  const std::string no = "not a JSON object: ";
+  expect(std::string("{\"t\":1}\0{}", 10), no + "byte 8: is NUL");
+  expect("{\"t\":NaN}", no + "byte 6: syntax error while parsing value - invalid literal");
+  expect("{\"t\":\"\xff\"}", no + "byte 7: syntax error while parsing value - invalid string: "
+                                  "ill-formed UTF-8 byte; last read: '\"?'");
+  expect("{\"t\":1e999}", no + "number overflow parsing '1e999'");
+  expect("{\"t\":1", no + "byte 7: syntax error while parsing object - unexpected end of input");
+  expect("{\"t\":1} x", no + "byte 9: syntax error while parsing value - invalid literal");
+  expect(std::string(100000, '['), no + "byte 100001: syntax error while parsing value");
+  expect("{\"t\":" + std::string(100000, '[') + std::string(100000, ']') + "}", "field '");
+  expect("[1]", no + "it is a JSON array");
+  expect("7", no + "it is a JSON number");
+  expect(" ", no + "byte 2: syntax error while parsing value - unexpected end of input");
+  expect("{\"t\":1,\"u\":{\"x\":1},\"x\":2,\"t\":1}", "field 't': named twice in one object");
+  expect("{\"t\":[{\"a\\tb\":1,\"a\\tb\":1}]}", "field 'a?b': named twice in one object");
+}
+
 std::string Kvt1Line(const std::string& field, const std::string& value) {
   const std::pair<const char*, const char*> fields[] = {
       {"t", "5"},          {"s", "0"},      {"i", "0"},          {"ps", "-1"},       {"p", "-1"},
