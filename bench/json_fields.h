@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -50,6 +51,18 @@ inline std::string Printable(std::string_view text, size_t most = 40) {
   return text.size() > most ? shown + "..." : shown;
 }
 
+inline std::string ShownJson(const Json& value) {
+  if (value.is_structured()) return value.is_array() ? "an array" : "an object";
+  return Printable(value.dump(-1, ' ', true, Json::error_handler_t::replace));
+}
+
+// A number as short as it reads: 0.5, 1000000000.
+inline std::string Plain(double number) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.15g", number);
+  return text;
+}
+
 // A message of nlohmann's without its number and its own count of lines.
 inline std::string ParserSays(std::string_view what) {
   if (!what.empty() && what[0] == '[')
@@ -86,7 +99,7 @@ class JsonFields {
     if (!value->is_number()) return Wrong(name, "a number", *value);
     const double number = value->get<double>();
     if (!std::isfinite(number) || number < 0 || number > max) {
-      return where_.Error(name, "want 0 to " + std::to_string(max) + ", got " + Shown(*value));
+      return where_.Error(name, "want 0 to " + Plain(max) + ", got " + ShownJson(*value));
     }
     *out = number;
     return Status();
@@ -106,7 +119,7 @@ class JsonFields {
   Status UintValue(const Json& value, const char* name, uint64_t max, uint64_t* out) const {
     if (!value.is_number_integer()) return Wrong(name, "a whole number", value);
     if (!value.is_number_unsigned() || value.get<uint64_t>() > max) {
-      return where_.Error(name, "want 0 to " + std::to_string(max) + ", got " + Shown(value));
+      return where_.Error(name, "want 0 to " + std::to_string(max) + ", got " + ShownJson(value));
     }
     *out = value.get<uint64_t>();
     return Status();
@@ -120,14 +133,7 @@ class JsonFields {
     return Status();
   }
   Status Wrong(const char* name, const char* want, const Json& value) const {
-    return where_.Error(name, std::string("want ") + want + ", got " + Shown(value));
-  }
-  // At most 40 characters of the value; bytes that are no UTF-8 are replaced.
-  static std::string Shown(const Json& value) {
-    if (value.is_structured()) return value.is_array() ? "an array" : "an object";
-    std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-    if (text.size() > 40) text = text.substr(0, 40) + "...";
-    return text;
+    return where_.Error(name, std::string("want ") + want + ", got " + ShownJson(value));
   }
 
   const Where& where_;

@@ -99,21 +99,26 @@ class TesterReader {
       here.inside += (here.inside.empty() ? "requests[" : ".requests[") + std::to_string(i) + "]";
       const Json& object = (*array)[i];
       if (!object.is_object()) {
-        return ErrorF(StatusCode::kInvalidArgument, "%snot an object", here.Text().c_str());
+        return ErrorF(StatusCode::kInvalidArgument, "%swant an object, got %s", here.Text().c_str(),
+                      ShownJson(object).c_str());
       }
       const JsonFields item(here, object);
       double t_s = 0;
       std::string type;
       FERMATA_RETURN_IF_ERROR(item.Number("t", kMaxSeconds, &t_s));
       FERMATA_RETURN_IF_ERROR(item.Text("type", &type));
-      if (t_s < earlier_s) return here.Error("t", "is before the request above");
+      if (t_s < earlier_s) {
+        return here.Error("t", Plain(t_s) + " is before the request above, " + Plain(earlier_s));
+      }
       earlier_s = t_s;
       if (type == "subagent") {
         if (parent >= 0) return here.Error("type", "a subagent inside a subagent");
         FERMATA_RETURN_IF_ERROR(Subagent(here, item, conversation, session, t_s));
         continue;
       }
-      if (type != "n" && type != "s") return here.Error("type", "want n, s or subagent");
+      if (type != "n" && type != "s") {
+        return here.Error("type", "want n, s or subagent, got '" + Printable(type) + "'");
+      }
       const bool last = i + 1 == array->size();
       FERMATA_RETURN_IF_ERROR(OneRequest(item, conversation, session, parent, base_s + t_s,
                                          parent >= 0 && last, &before, &before_nodes));
@@ -129,7 +134,9 @@ class TesterReader {
     FERMATA_RETURN_IF_ERROR(item.Array("requests", &array));
     double first_s = t_s;
     if (!array->empty() && (*array)[0].is_object()) {
-      const JsonFields first(where, (*array)[0]);
+      Where inside = where;
+      inside.inside += ".requests[0]";
+      const JsonFields first(inside, (*array)[0]);
       FERMATA_RETURN_IF_ERROR(first.Number("t", kMaxSeconds, &first_s));
     }
     return Requests(where, item, conversation, session, static_cast<int32_t>(parent),
@@ -169,9 +176,10 @@ class TesterReader {
     // up.
     std::vector<uint64_t> now;
     now.reserve(units);
-    for (size_t i = 0; i < units; ++i) {
+    for (size_t i = 0; i < ids->size(); ++i) {
       uint64_t id = 0;
       FERMATA_RETURN_IF_ERROR(item.UintValue((*ids)[i], "hash_ids", kMaxLocalId, &id));
+      if (i >= units) break;  // of a partial unit
       now.push_back(i < conversation.tool_units ? kToolUnit | conversation.tool_tokens << 32 | i
                                                 : conversation.index << 32 | id);
     }

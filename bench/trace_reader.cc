@@ -49,6 +49,9 @@ Result<Trace> ReadDirectory(const std::string& path, const TraceOptions& options
   }
   Result<Trace> trace = ReadKvCacheTester(files, options);
   if (trace.ok()) {
+    if (trace->requests().empty()) {
+      return ErrorF(StatusCode::kInvalidArgument, "%s: no requests in it", path.c_str());
+    }
     trace->name = path;
     trace->sha256 = digest.HexDigest();
   }

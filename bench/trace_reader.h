@@ -35,6 +35,8 @@ struct TraceOptions {
       20;  // sessions of a source without arrival times start uniformly over so long
   bool shared_tools = true;  // kv-cache-tester: conversations with equal tool_tokens share the
                              // blocks of their tools
+  uint64_t max_blocks = uint64_t{1} << 28;  // tracelab: in all prompts together, 4 bytes each; a
+                                            // row of 20 bytes may ask for 32768 of them
 };
 
 // `path`: a file (plain or gzip), or a directory of kv-cache-tester files, read in the order of

@@ -62,7 +62,7 @@ class TraceLabReader {
         if (cells[i] == kNames[c]) column = c;
       }
       if (column == kColumns) {
-        return where.Error(std::string(cells[i].substr(0, 40)).c_str(), "unknown column");
+        return where.Error(Printable(cells[i]).c_str(), "unknown column");
       }
       if (at_[column] != kAbsent) return where.Error(kNames[column], "column named twice");
       at_[column] = i;
@@ -91,14 +91,30 @@ class TraceLabReader {
       FERMATA_RETURN_IF_ERROR(Cell(where, cells, kArrival, kMaxTimeMs, &arrival_ms));
     }
     if (prefix + input > kMaxPromptTokens) {
-      return where.Error(
-          "input_len", "with prefix_len more than " + std::to_string(kMaxPromptTokens) + " tokens");
+      return where.Error("input_len", std::to_string(input) + " with a prefix_len of " +
+                                          std::to_string(prefix) + " is more than " +
+                                          std::to_string(kMaxPromptTokens) + " tokens");
     }
-    const auto [it, first] = sessions_.try_emplace(std::string(cells[at_[kSession]]));
+    blocks_ += (prefix + input) / kBlockTokens;
+    if (blocks_ > options_.max_blocks) {
+      return where.Error("input_len", std::to_string(input) + " makes more than " +
+                                          std::to_string(options_.max_blocks) +
+                                          " blocks in all rows");
+    }
+    if (builder_.size() >= kMaxRequests) {
+      return ErrorF(StatusCode::kInvalidArgument, "%smore requests than %llu", where.Text().c_str(),
+                    static_cast<unsigned long long>(kMaxRequests));
+    }
+    const std::string_view name = cells[at_[kSession]];
+    if (name.empty()) return where.Error("session_id", "is empty");
+    const auto [it, first] = sessions_.try_emplace(std::string(name));
     Session& session = it->second;
     if (first) {
       session.number = static_cast<uint32_t>(sessions_.size() - 1);
-      if (session.number > kMaxSessionNumber) return where.Error("session_id", "too many sessions");
+      if (session.number > kMaxSessionNumber) {
+        return where.Error("session_id", "'" + Printable(name) + "' is one more session than " +
+                                             std::to_string(kMaxSessionNumber + 1));
+      }
       session.next_round = round;
       session.ready_ms =
           has_arrival ? arrival_ms
@@ -106,14 +122,19 @@ class TraceLabReader {
     }
     if (round != session.next_round) {
       return where.Error("round_idx", "want " + std::to_string(session.next_round) + ", got " +
-                                          std::to_string(round));
+                                          std::to_string(round) + ", in session '" +
+                                          Printable(name) + "'");
     }
     ++session.next_round;
 
     Request request;
     request.session = session.number;
     request.t_ms = std::max(session.ready_ms, arrival_ms);
-    if (request.t_ms > kMaxTimeMs) return where.Error("tool_wait_after_ms", "ends too late");
+    if (request.t_ms > kMaxTimeMs) {
+      return where.Error("tool_wait_after_ms", "the waits of session '" + Printable(name) +
+                                                   "' end at " + std::to_string(request.t_ms) +
+                                                   " ms, after " + std::to_string(kMaxTimeMs));
+    }
     request.in_tokens = static_cast<uint32_t>(prefix + input);
     request.out_tokens = static_cast<uint32_t>(output);
     request.dur_ms = ModelledDurationMs(output);
@@ -132,19 +153,21 @@ class TraceLabReader {
   Trace Finish() { return builder_.Finish(); }
 
  private:
-  // A number, whole or with a fraction that is rounded (waits are written as "58.0").
+  // A number, as some tools write it: "58.0", "1e3". Times may have a fraction, which is rounded.
   Status Cell(const Where& where, const std::vector<std::string_view>& cells, Column column,
               uint64_t max, uint64_t* out) const {
     const std::string_view cell = cells[at_[column]];
     double number = 0;
     const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), number);
     if (error != std::errc() || end != cell.data() + cell.size() || !std::isfinite(number)) {
-      return where.Error(kNames[column],
-                         "want a number, got '" + std::string(cell.substr(0, 40)) + "'");
+      return where.Error(kNames[column], "want a number, got '" + Printable(cell) + "'");
     }
     if (number < 0 || number > static_cast<double>(max)) {
-      return where.Error(kNames[column], "want 0 to " + std::to_string(max) + ", got " +
-                                             std::string(cell.substr(0, 40)));
+      return where.Error(kNames[column],
+                         "want 0 to " + std::to_string(max) + ", got " + Printable(cell));
+    }
+    if (column != kWait && column != kArrival && number != std::floor(number)) {
+      return where.Error(kNames[column], "want a whole number, got '" + Printable(cell) + "'");
     }
     *out = static_cast<uint64_t>(std::llround(number));
     return Status();
@@ -157,6 +180,7 @@ class TraceLabReader {
   std::unordered_map<std::string, Session> sessions_;
   size_t at_[kColumns] = {};
   size_t width_ = 0;
+  uint64_t blocks_ = 0;  // of all rows
 };
 
 }  // namespace

@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <functional>
+#include <initializer_list>
+
 #include "trace_test_util.h"
 
 namespace fermata::bench {
@@ -200,6 +204,245 @@ TEST(ReadKvt1, TimeMayNotRunBackwards) {
 TEST(ReadKvt1, ParentMustBeEarlier) {
   const std::string text = Kvt1Line("p", "0");
   EXPECT_EQ(ErrorOf(ReadKvt1({"f", text})), "f:1: field 'p': line 0 is not an earlier one");
+}
+
+struct BadText {
+  const char* text;
+  const char* message;  // all of it, or its beginning when it ends in "..."
+};
+
+void ExpectRefusals(std::initializer_list<BadText> cases,
+                    const std::function<Result<Trace>(const std::string&)>& read) {
+  for (const BadText& bad : cases) {
+    std::string message = bad.message;
+    if (message.ends_with("...")) {
+      message.resize(message.size() - 3);
+      EXPECT_THAT(ErrorOf(read(bad.text)), StartsWith(message)) << bad.text;
+    } else {
+      EXPECT_EQ(ErrorOf(read(bad.text)), message) << bad.text;
+    }
+  }
+}
+
+TEST(ReadMooncake, BadLinesNameLineFieldAndValue) {
+  const std::string good =
+      R"({"timestamp": 5, "input_length": 1100, "output_length": 1, "hash_ids": [1, 2, 3]})"
+      "\n";
+  const auto read = [&](const std::string& line) { return ReadMooncake({"f", good + line}); };
+  ASSERT_EQ(ErrorOf(read(good)), "accepted");
+  ExpectRefusals(
+      {
+          {R"({"input_length":0,"output_length":1,"hash_ids":[]})",
+           "f:2: field 'timestamp': missing"},
+          {R"({"timestamp":5,"output_length":1,"hash_ids":[]})",
+           "f:2: field 'input_length': missing"},
+          {R"({"timestamp":5,"input_length":0,"hash_ids":[]})",
+           "f:2: field 'output_length': missing"},
+          {R"({"timestamp":5,"input_length":0,"output_length":1})",
+           "f:2: field 'hash_ids': missing"},
+          {R"({"timestamp":"5","input_length":0,"output_length":1,"hash_ids":[]})",
+           "f:2: field 'timestamp': want a whole number, got \"5\""},
+          {R"({"timestamp":-1,"input_length":0,"output_length":1,"hash_ids":[]})",
+           "f:2: field 'timestamp': want 0 to 4398046511104, got -1"},
+          {R"({"timestamp":1e300,"input_length":0,"output_length":1,"hash_ids":[]})",
+           "f:2: field 'timestamp': want a whole number, got 1e+300"},
+          {R"({"timestamp":4,"input_length":0,"output_length":1,"hash_ids":[]})",
+           "f:2: field 'timestamp': 4 is before the line above, 5"},
+          {R"({"timestamp":4398046511105,"input_length":0,"output_length":1,"hash_ids":[]})",
+           "f:2: field 'timestamp': want 0 to 4398046511104, got 4398046511105"},
+          {R"({"timestamp":5,"input_length":16777217,"output_length":1,"hash_ids":[]})",
+           "f:2: field 'input_length': want 0 to 16777216, got 16777217"},
+          {R"({"timestamp":5,"input_length":512.5,"output_length":1,"hash_ids":[]})",
+           "f:2: field 'input_length': want a whole number, got 512.5"},
+          {R"({"timestamp":5,"input_length":null,"output_length":1,"hash_ids":[]})",
+           "f:2: field 'input_length': want a whole number, got null"},
+          {R"({"timestamp":5,"input_length":0,"output_length":18446744073709551616,"hash_ids":[]})",
+           "f:2: field 'output_length': want a whole number, got 1.8446744073709552e+19"},
+          {R"({"timestamp":5,"input_length":0,"output_length":true,"hash_ids":[]})",
+           "f:2: field 'output_length': want a whole number, got true"},
+          {R"({"timestamp":5,"input_length":0,"output_length":1,"hash_ids":7})",
+           "f:2: field 'hash_ids': want an array, got 7"},
+          {R"({"timestamp":5,"input_length":0,"output_length":1,"hash_ids":{"a":1}})",
+           "f:2: field 'hash_ids': want an array, got an object"},
+          {R"({"timestamp":5,"input_length":1024,"output_length":1,"hash_ids":[1]})",
+           "f:2: field 'hash_ids': has 1 ids for an input_length of 1024"},
+          {R"({"timestamp":5,"input_length":1024,"output_length":1,"hash_ids":[1,2,3]})",
+           "f:2: field 'hash_ids': has 3 ids for an input_length of 1024"},
+          {R"({"timestamp":5,"input_length":600,"output_length":1,"hash_ids":[1,"x"]})",
+           "f:2: field 'hash_ids': want a whole number, got \"x\""},
+          {R"({"timestamp":5,"input_length":600,"output_length":1,"hash_ids":[281474976710657,2]})",
+           "f:2: field 'hash_ids': want 0 to 281474976710656, got 281474976710657"},
+          {R"({"timestamp":5,"input_length":600,"output_length":1,"hash_ids":[[1],2]})",
+           "f:2: field 'hash_ids': want a whole number, got an array"},
+          {R"({"timestamp":5,"input_length":0,"input_length":1,"output_length":1,"hash_ids":[]})",
+           "f:2: field 'input_length': named twice in one object"},
+          {R"([5,0,1,[]])", "f:2: not a JSON object: it is a JSON array"},
+          {"\n", "f:2: not a JSON object: byte 1: ..."},
+          {R"({"timestamp":5,"input_length":0)", "f:2: not a JSON object: byte 32: ..."},
+      },
+      read);
+}
+
+TEST(ReadTraceLab, BadRowsNameLineColumnAndValue) {
+  const auto read = [](const std::string& row) {
+    return ReadTraceLab({"f",
+                         "id,round_idx,prefix_len,input_len,output_len,tool_wait_after_ms,"
+                         "arrival_time\na,0,0,1100,20,250.4,100\n" +
+                             row},
+                        TraceOptions());
+  };
+  ASSERT_EQ(ErrorOf(read("a,1,1120.0,5e2,10,0,0.5\r\n")), "accepted");
+  ExpectRefusals(
+      {
+          {"a,1,0,600,20,0", "f:3: has 6 columns, the header 7"},
+          {"a,1,0,600,20,0,1,2", "f:3: has 8 columns, the header 7"},
+          {"\n", "f:3: has 1 columns, the header 7"},
+          {",0,0,600,20,0,1", "f:3: field 'session_id': is empty"},
+          {"a,2,0,600,20,0,1", "f:3: field 'round_idx': want 1, got 2, in session 'a'"},
+          {"a,0,0,600,20,0,1", "f:3: field 'round_idx': want 1, got 0, in session 'a'"},
+          {"a,-1,0,600,20,0,1", "f:3: field 'round_idx': want 0 to 67108864, got -1"},
+          {"a,0.5,0,600,20,0,1", "f:3: field 'round_idx': want a whole number, got '0.5'"},
+          {"a,,0,600,20,0,1", "f:3: field 'round_idx': want a number, got ''"},
+          {"a,1,x,600,20,0,1", "f:3: field 'prefix_len': want a number, got 'x'"},
+          {"a,1,0x10,600,20,0,1", "f:3: field 'prefix_len': want a number, got '0x10'"},
+          {"a,1,16777217,0,20,0,1", "f:3: field 'prefix_len': want 0 to 16777216, got 16777217"},
+          {"a,1,16777216,1,20,0,1",
+           "f:3: field 'input_len': 1 with a prefix_len of 16777216 is more than 16777216 tokens"},
+          {"a,1,0,600.7,20,0,1", "f:3: field 'input_len': want a whole number, got '600.7'"},
+          {"a,1,0,nan,20,0,1", "f:3: field 'input_len': want a number, got 'nan'"},
+          {"a,1,0,inf,20,0,1", "f:3: field 'input_len': want a number, got 'inf'"},
+          {"a,1,0, 600,20,0,1", "f:3: field 'input_len': want a number, got ' 600'"},
+          {"a,1,0,\"600\",20,0,1", "f:3: field 'input_len': want a number, got '\"600\"'"},
+          {"a,1,0,600,1e300,0,1", "f:3: field 'output_len': want 0 to 16777216, got 1e300"},
+          {"a,1,0,600,1e999,0,1", "f:3: field 'output_len': want a number, got '1e999'"},
+          {"a,1,0,600,\x1b[2J\xff,0,1", "f:3: field 'output_len': want a number, got '?[2J?'"},
+          {"a,1,0,600,20,-5,1", "f:3: field 'tool_wait_after_ms': want 0 to 4398046511104, got -5"},
+          {"a,1,0,600,20,4398046511105,1",
+           "f:3: field 'tool_wait_after_ms': want 0 to 4398046511104, got 4398046511105"},
+          {"a,1,0,600,20,4398046511104,1\na,2,0,0,0,0,1",
+           "f:4: field 'tool_wait_after_ms': the waits of session 'a' end at 4398046513454 ms, "
+           "after 4398046511104"},
+          {"a,1,0,600,20,0,soon", "f:3: field 'arrival_time': want a number, got 'soon'"},
+      },
+      read);
+}
+
+TEST(ReadTraceLab, BadHeadersNameTheColumn) {
+  ExpectRefusals(
+      {
+          {"id,round_idx,prefix_len,input_len,output_len\n",
+           "f:1: field 'tool_wait_after_ms': column missing"},
+          {"id,session_id,round_idx\n", "f:1: field 'session_id': column named twice"},
+          {"id,round_idx,colour\n", "f:1: field 'colour': unknown column"},
+          {"id,round_idx,\n", "f:1: field '': unknown column"},
+          {"id;round_idx\n", "f:1: field 'id;round_idx': unknown column"},
+          {"\xef\xbb\xbfid,round_idx\n", "f:1: field '???id': unknown column"},
+          {"\n", "f:1: field '': unknown column"},
+      },
+      [](const std::string& text) {
+        return ReadTraceLab({"f", text}, TraceOptions());
+      });
+}
+
+TEST(ReadTraceLab, FewBytesOfTextCannotNameMoreBlocksThanMemoryHolds) {
+  std::string text = "id,round_idx,prefix_len,input_len,output_len,tool_wait_after_ms\n";
+  for (int i = 0; i < 4; ++i) text += "a," + std::to_string(i) + ",0,5120,0,0\n";
+  TraceOptions options;
+  options.max_blocks = 40;
+  EXPECT_EQ(ErrorOf(ReadTraceLab({"f", text}, options)), "accepted");
+  options.max_blocks = 39;
+  EXPECT_EQ(ErrorOf(ReadTraceLab({"f", text}, options)),
+            "f:5: field 'input_len': 5120 makes more than 39 blocks in all rows");
+}
+
+TEST(ReadKvCacheTester, BadRequestsNameTheirPlaceFieldAndValue) {
+  const auto read = [](const std::string& requests) {
+    return ReadKvCacheTester({{"f", R"({"block_size":256,"tool_tokens":512,"requests":[)"
+                                    R"({"t":1,"type":"n","in":512,"out":1,"hash_ids":[1,2]},)" +
+                                        requests + "]}"}},
+                             TraceOptions());
+  };
+  ASSERT_EQ(ErrorOf(read(R"({"t":2,"type":"s","in":513,"out":1,"hash_ids":[1,2,3]})")), "accepted");
+  const std::string sub = R"({"t":2,"type":"subagent","requests":[)";
+  ExpectRefusals(
+      {
+          {"7", "f:1: requests[1]: want an object, got 7"},
+          {R"({"type":"n","in":0,"out":1,"hash_ids":[]})", "f:1: requests[1]: field 't': missing"},
+          {R"({"t":-1,"type":"n","in":0,"out":1,"hash_ids":[]})",
+           "f:1: requests[1]: field 't': want 0 to 1000000000, got -1"},
+          {R"({"t":1e10,"type":"n","in":0,"out":1,"hash_ids":[]})",
+           "f:1: requests[1]: field 't': want 0 to 1000000000, got 10000000000.0"},
+          {R"({"t":0.5,"type":"n","in":0,"out":1,"hash_ids":[]})",
+           "f:1: requests[1]: field 't': 0.5 is before the request above, 1"},
+          {R"({"t":2,"in":0,"out":1,"hash_ids":[]})", "f:1: requests[1]: field 'type': missing"},
+          {R"({"t":2,"type":7,"in":0,"out":1,"hash_ids":[]})",
+           "f:1: requests[1]: field 'type': want a string, got 7"},
+          {R"({"t":2,"type":"x\u0007","in":0,"out":1,"hash_ids":[]})",
+           "f:1: requests[1]: field 'type': want n, s or subagent, got 'x?'"},
+          {R"({"t":2,"type":"n","out":1,"hash_ids":[]})", "f:1: requests[1]: field 'in': missing"},
+          {R"({"t":2,"type":"n","in":-3,"out":1,"hash_ids":[]})",
+           "f:1: requests[1]: field 'in': want 0 to 16777216, got -3"},
+          {R"({"t":2,"type":"n","in":0,"out":1.5,"hash_ids":[]})",
+           "f:1: requests[1]: field 'out': want a whole number, got 1.5"},
+          {R"({"t":2,"type":"n","in":0,"out":1})", "f:1: requests[1]: field 'hash_ids': missing"},
+          {R"({"t":2,"type":"n","in":0,"out":1,"hash_ids":"1"})",
+           "f:1: requests[1]: field 'hash_ids': want an array, got \"1\""},
+          {R"({"t":2,"type":"n","in":512,"out":1,"hash_ids":[1]})",
+           "f:1: requests[1]: field 'hash_ids': has 1 ids for 512 tokens of blocks of 256"},
+          {R"({"t":2,"type":"n","in":512,"out":1,"hash_ids":[1,2,3,4]})",
+           "f:1: requests[1]: field 'hash_ids': has 4 ids for 512 tokens of blocks of 256"},
+          {R"({"t":2,"type":"n","in":512,"out":1,"hash_ids":[1,4294967296]})",
+           "f:1: requests[1]: field 'hash_ids': want 0 to 4294967295, got 4294967296"},
+          {R"({"t":2,"type":"n","in":513,"out":1,"hash_ids":[1,2,"tail"]})",
+           "f:1: requests[1]: field 'hash_ids': want a whole number, got \"tail\""},
+          {R"({"t":2,"type":"n","in":0,"out":1,"hash_ids":[],"stop":3})",
+           "f:1: requests[1]: field 'stop': want a string, got 3"},
+          {R"({"t":2,"type":"n","in":0,"out":1,"hash_ids":[],"api_time":"2"})",
+           "f:1: requests[1]: field 'api_time': want a number, got \"2\""},
+          {R"({"t":2,"type":"n","in":0,"out":1,"hash_ids":[],"api_time":-2})",
+           "f:1: requests[1]: field 'api_time': want 0 to 1000000000, got -2"},
+          {R"({"t":2,"type":"subagent"})", "f:1: requests[1]: field 'requests': missing"},
+          {R"({"t":2,"type":"subagent","requests":[7]})",
+           "f:1: requests[1].requests[0]: want an object, got 7"},
+          {(sub + R"({"t":"x","type":"n","in":0,"out":1,"hash_ids":[]}]})").c_str(),
+           "f:1: requests[1].requests[0]: field 't': want a number, got \"x\""},
+          {(sub + R"({"t":2,"type":"subagent","requests":[]}]})").c_str(),
+           "f:1: requests[1].requests[0]: field 'type': a subagent inside a subagent"},
+      },
+      read);
+}
+
+TEST(ReadKvCacheTester, BadConversationsNameFieldAndValue) {
+  ExpectRefusals(
+      {
+          {R"({"requests":[]})", "f:1: field 'block_size': missing"},
+          {R"({"block_size":0,"requests":[]})", "f:1: field 'block_size': 0 does not divide 512"},
+          {R"({"block_size":7,"requests":[]})", "f:1: field 'block_size': 7 does not divide 512"},
+          {R"({"block_size":1024,"requests":[]})",
+           "f:1: field 'block_size': want 0 to 512, got 1024"},
+          {R"({"block_size":"64","requests":[]})",
+           "f:1: field 'block_size': want a whole number, got \"64\""},
+          {R"({"block_size":64,"tool_tokens":-1,"requests":[]})",
+           "f:1: field 'tool_tokens': want 0 to 16777216, got -1"},
+          {R"({"block_size":64})", "f:1: field 'requests': missing"},
+          {R"({"block_size":64,"requests":{}})",
+           "f:1: field 'requests': want an array, got an object"},
+          {R"({"block_size":64,"requests":[],"requests":[]})",
+           "f:1: field 'requests': named twice in one object"},
+          {"[]", "f:1: not a JSON object: it is a JSON array"},
+          {"", "f:1: not a JSON object: byte 1: ..."},
+      },
+      [](const std::string& text) {
+        return ReadKvCacheTester({{"f", text}}, TraceOptions());
+      });
+}
+
+TEST(ReadTrace, DirectoryWithoutOneRequestIsRefused) {
+  const std::string directory = ::testing::TempDir() + "fermata-empty-trace";
+  std::filesystem::create_directories(directory);
+  ASSERT_TRUE(WriteTextFile(directory + "/one.json", R"({"block_size":64,"requests":[]})").ok());
+  EXPECT_EQ(ErrorOf(ReadTrace(directory, TraceOptions())), directory + ": no requests in it");
+  std::filesystem::remove_all(directory);
 }
 
 TEST(ReadTrace, UnknownAndEmptyFilesAreRefused) {
