@@ -79,8 +79,13 @@ std::string TextReport(const ReportInput& input) {
        Percent(m.tokens_recomputed, m.tokens_prompt));
   Line(&out, "%s", "");
   if (m.requests_cut > 0) {
-    Line(&out, "cut        %s requests did not fit; %s of their hit tokens were not loaded",
+    Line(&out,
+         "cut        %s requests did not fit the device tier beside those that ran then; %s of "
+         "their hit tokens were not loaded",
          Grouped(m.requests_cut).c_str(), Grouped(m.tokens_hit_cut).c_str());
+    Line(&out,
+         "           (an engine would make them wait; a replay keeps the trace's times and caches "
+         "what fits of each prompt)");
   }
   if (m.tokens_lost > 0) {
     Line(&out, "lost       %s tokens could not be read back and count as computed",

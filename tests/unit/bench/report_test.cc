@@ -46,6 +46,16 @@ class Report : public testing::Test {
   Metrics metrics_;
 };
 
+TEST_F(Report, TextSaysWhatItMeansThatRequestsDidNotFit) {
+  EXPECT_THAT(TextReport(Input()), Not(HasSubstr("did not fit")));
+  metrics_.requests_cut = 122;
+  metrics_.tokens_hit_cut = 3323904;
+  EXPECT_THAT(TextReport(Input()),
+              HasSubstr("122 requests did not fit the device tier beside those that ran then; "
+                        "3,323,904 of their hit tokens were not loaded\n"
+                        "           (an engine would make them wait; "));
+}
+
 // That the text is JSON at all, bench_cli_test.py shows, which parses it.
 TEST_F(Report, JsonHasThePromisedKeysWithTheRightValues) {
   const std::string json = JsonReport(Input());
