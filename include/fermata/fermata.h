@@ -268,9 +268,12 @@ FERMATA_API void fermata_config_init(fermata_config* config, size_t struct_size)
  * (the only call here that does I/O at the caller's expense). On any error *out_cache is zero and
  * nothing was changed on disk, except that a missing directory may have been created. Errors:
  * INVALID_ARGUMENT (field named), FAILED_PRECONDITION/IN_USE (another process has the directory),
- * INVALID_ARGUMENT/BAD_LAYOUT (directory of another geometry), RESOURCE_EXHAUSTED (memory or disk
- * space), UNIMPLEMENTED (a kind or rule that this version lacks), PERMISSION_DENIED, UNAVAILABLE
- * (I/O error). */
+ * INVALID_ARGUMENT/BAD_LAYOUT (directory of another geometry), FAILED_PRECONDITION (the directory
+ * was written by another version, holds data without a superblock, or a file of it is a link; it is
+ * not touched), DATA_LOSS/CHECKSUM (both copies of the superblock are damaged), NOT_FOUND (the
+ * directory's parent is missing), RESOURCE_EXHAUSTED (memory, file descriptors),
+ * RESOURCE_EXHAUSTED/NO_SPACE (disk space), UNIMPLEMENTED (a kind or rule that this version lacks),
+ * PERMISSION_DENIED, UNAVAILABLE (I/O error). */
 FERMATA_API fermata_status fermata_cache_open(const fermata_config* config,
                                               fermata_cache* out_cache, fermata_error* error);
 
