@@ -48,7 +48,7 @@ class HostPool {
 // pinned per request. Memory is not mlocked.
 //
 // Thread safety: any thread; one mutex, not held while memory is mapped or populated.
-// Cost: Allocate touches every page (about 0.1-0.3 s a GiB), in chunks, so that no single system
+// Cost: Allocate touches every page, in chunks, so that no single system
 // call is long.
 // Invariants: allocated() <= cap at every moment, also while several threads allocate: the cap is
 // charged before memory is mapped. A piece ends at its last 4096-byte page, so that no 2 MiB page

@@ -5,7 +5,7 @@
 // `TierIo::record` is ignored.
 //
 // Threads: as tiers/tier.h says. Map: any thread.
-// Cost: Submit copies the block (about 10 GB/s a core), nothing when the buffer is the slot itself;
+// Cost: Submit copies the block, nothing when the buffer is the slot itself;
 // Poll O(completions). Invariants: the slots of all groups lie one after the other in memory(), and
 // never overlap.
 #pragma once
