@@ -408,7 +408,8 @@ TEST(SsdOpen, WithoutDirectIoAllIsBuffered) {
 
 // Exit code 0: it answered, and left no signal behind. Else it died of SIGXFSZ.
 int OpenWithSmallFiles(const std::string& directory) {
-  for (const rlim_t limit : {0, 1, 4096, 8192, 65536, 1 << 20}) {
+  for (const rlim_t limit :
+       {rlim_t{0}, rlim_t{1}, rlim_t{4096}, rlim_t{8192}, rlim_t{65536}, rlim_t{1} << 20}) {
     const rlimit files{limit, RLIM_INFINITY};
     if (setrlimit(RLIMIT_FSIZE, &files) != 0) return 3;
     Result<std::unique_ptr<SsdTier>> tier = SsdTier::Create(TestOptions(directory));
