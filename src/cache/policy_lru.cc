@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/policy_lru.h"
 
-#include <vector>
+#include <absl/container/btree_set.h>
 
-#include "base/check.h"
+#include <utility>
+#include <vector>
 
 namespace fermata {
 namespace {
 
+// Candidates by the time at which they were let go. Those that come at either end of the order
+// (what was let go just now; the parent of what was just evicted) stand in a list; those that come
+// into the middle (the parent of a branch that was dropped, or whose tail was superseded) in a
+// tree.
 class LruPolicy final : public EvictionPolicy {
  public:
   explicit LruPolicy(bool superseded_first) : superseded_first_(superseded_first) {}
@@ -33,6 +38,7 @@ class LruPolicy final : public EvictionPolicy {
     nodes_[Raw(block)].unpinned = false;
   }
   void OnUnpinned(BlockId block) override {
+    Leave(block);
     nodes_[Raw(block)].unpinned = true;
     nodes_[Raw(block)].stamp = ++now_;
     Enter(block);
@@ -48,13 +54,14 @@ class LruPolicy final : public EvictionPolicy {
   void OnRevived(BlockId block) override { SetQueue(block, kOrdinary); }
 
   Victim NextVictim() override {
-    if (queues_[kSuperseded].oldest != BlockId::kNone)
-      return {queues_[kSuperseded].oldest, VictimReason::kSuperseded};
-    return {queues_[kOrdinary].oldest, VictimReason::kRecency};
+    const BlockId superseded = Oldest(queues_[kSuperseded]);
+    if (superseded != BlockId::kNone) return {superseded, VictimReason::kSuperseded};
+    return {Oldest(queues_[kOrdinary]), VictimReason::kRecency};
   }
 
  private:
   enum QueueIndex : uint8_t { kOrdinary = 0, kSuperseded = 1 };
+  enum class Standing : uint8_t { kNowhere, kInList, kInTree };
 
   struct Node {
     BlockId older = BlockId::kNone;
@@ -63,11 +70,12 @@ class LruPolicy final : public EvictionPolicy {
     QueueIndex queue = kOrdinary;
     bool leaf = false;
     bool unpinned = false;
-    bool queued = false;
+    Standing standing = Standing::kNowhere;
   };
   struct Queue {
-    BlockId oldest = BlockId::kNone;
+    BlockId oldest = BlockId::kNone;  // of the list
     BlockId newest = BlockId::kNone;
+    absl::btree_set<std::pair<uint64_t, BlockId>> tree;  // by stamp
   };
 
   Node& node(BlockId block) { return nodes_[Raw(block)]; }
@@ -78,35 +86,46 @@ class LruPolicy final : public EvictionPolicy {
     Enter(block);
   }
 
+  BlockId Oldest(const Queue& queue) const {
+    if (queue.tree.empty()) return queue.oldest;
+    const auto& [stamp, block] = *queue.tree.begin();
+    return queue.oldest != BlockId::kNone && nodes_[Raw(queue.oldest)].stamp < stamp ? queue.oldest
+                                                                                     : block;
+  }
+
   // Into the queue at the place of its stamp, if it is a candidate.
   void Enter(BlockId block) {
     Node& entering = node(block);
-    if (!entering.leaf || !entering.unpinned || entering.queued) return;
+    if (!entering.leaf || !entering.unpinned || entering.standing != Standing::kNowhere) return;
     Queue& queue = queues_[entering.queue];
-    BlockId older = queue.newest;  // the one it goes behind
-    if (older != BlockId::kNone && node(older).stamp > entering.stamp) {
-      BlockId newer = queue.oldest;
-      older = BlockId::kNone;
-      while (node(newer).stamp < entering.stamp) {
-        older = newer;
-        newer = node(newer).newer;
-      }
+    entering.standing = Standing::kInList;
+    if (queue.oldest == BlockId::kNone) {
+      queue.oldest = queue.newest = block;
+    } else if (node(queue.newest).stamp < entering.stamp) {
+      entering.older = queue.newest;
+      node(queue.newest).newer = block;
+      queue.newest = block;
+    } else if (entering.stamp < node(queue.oldest).stamp) {
+      entering.newer = queue.oldest;
+      node(queue.oldest).older = block;
+      queue.oldest = block;
+    } else {
+      entering.standing = Standing::kInTree;
+      queue.tree.emplace(entering.stamp, block);
     }
-    entering.older = older;
-    entering.newer = older == BlockId::kNone ? queue.oldest : node(older).newer;
-    (entering.older == BlockId::kNone ? queue.oldest : node(entering.older).newer) = block;
-    (entering.newer == BlockId::kNone ? queue.newest : node(entering.newer).older) = block;
-    entering.queued = true;
   }
 
   void Leave(BlockId block) {
     Node& leaving = node(block);
-    if (!leaving.queued) return;
     Queue& queue = queues_[leaving.queue];
-    (leaving.older == BlockId::kNone ? queue.oldest : node(leaving.older).newer) = leaving.newer;
-    (leaving.newer == BlockId::kNone ? queue.newest : node(leaving.newer).older) = leaving.older;
-    leaving.older = leaving.newer = BlockId::kNone;
-    leaving.queued = false;
+    if (leaving.standing == Standing::kInTree) {
+      queue.tree.erase({leaving.stamp, block});
+    } else if (leaving.standing == Standing::kInList) {
+      (leaving.older == BlockId::kNone ? queue.oldest : node(leaving.older).newer) = leaving.newer;
+      (leaving.newer == BlockId::kNone ? queue.newest : node(leaving.newer).older) = leaving.older;
+      leaving.older = leaving.newer = BlockId::kNone;
+    }
+    leaving.standing = Standing::kNowhere;
   }
 
   const bool superseded_first_;

@@ -5,9 +5,8 @@
 // goes first. With `superseded_first`, blocks that their own session has left behind go before all
 // others, in the same order among themselves.
 //
-// Cost: unpinning and taking a victim O(1). A block that becomes a leaf is put at the place of its
-// own time: its child went last from the old end, and in use its time is next to that child's, so
-// the search from that end is short.
+// Cost: O(1), but for a block that becomes a leaf in the middle of the order (its child was not the
+// next to go): that is O(log of those that did so before it and are still there).
 #pragma once
 
 #include <memory>

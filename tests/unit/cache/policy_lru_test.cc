@@ -196,6 +196,32 @@ TEST(LruPolicy, AnIdThatComesBackStartsAfresh) {
   EXPECT_EQ(policy->NextVictim().reason, VictimReason::kRecency);
 }
 
+// A search for the place would take hours: 10^11 steps.
+TEST(LruPolicy, ManyBlocksThatBecomeLeavesInTheMiddleFindTheirPlaces) {
+  constexpr uint32_t kPaths = 400'000;
+  const auto policy = MakeLruPolicy(false);
+  for (uint32_t i = 0; i < kPaths; ++i) {
+    const BlockId child = Id(2 * i);
+    const BlockId parent = Id(2 * i + 1);
+    policy->OnInserted(child);
+    policy->OnInserted(parent);
+    policy->OnBecameLeaf(child);
+    policy->OnUnpinned(child);
+    policy->OnUnpinned(parent);
+  }
+  // Every second child goes, from the middle outwards.
+  for (uint32_t i = 0; i < kPaths; i += 2) {
+    const uint32_t path = i < kPaths / 2 ? kPaths / 2 + i : kPaths - i;
+    policy->OnRemoved(Id(2 * path));
+    policy->OnBecameLeaf(Id(2 * path + 1));
+  }
+  for (uint32_t i = 0; i < kPaths; ++i) {
+    const BlockId expected = i % 2 == 0 && i != 0 ? Id(2 * i + 1) : Id(2 * i);
+    ASSERT_EQ(policy->NextVictim().block, expected) << "path " << i;
+    policy->OnRemoved(expected);
+  }
+}
+
 // What LruPolicy keeps in two lists, looked up by scanning.
 struct Reference {
   struct Entry {
