@@ -55,6 +55,7 @@ Status BlockStore::AuditBlock(BlockId id, const std::vector<uint32_t>& refs) con
 
 Status BlockStore::AuditPools(const std::vector<uint64_t>& held) const {
   for (TierIndex t = 0; t < tier_count_; ++t) {
+    uint64_t uses[4] = {};
     for (GroupIndex g = 0; g < group_count_; ++g) {
       const uint64_t capacity = tiers_[t]->slots(g);
       std::vector<bool> seen(capacity);
@@ -68,6 +69,7 @@ Status BlockStore::AuditPools(const std::vector<uint64_t>& held) const {
         AUDIT(Raw(r.slot) < capacity && !seen[Raw(r.slot)],
               "slot %u of tier %u group %u has two blocks", Raw(r.slot), t, g);
         seen[Raw(r.slot)] = true;
+        ++uses[r.io_pins != 0 ? 3 : block(id).refs != 0 ? 1 : 2];
         ++used;
         const bool published =
             block(id).state == BlockState::kPublished && r.presence == Presence::kResident;
@@ -79,6 +81,11 @@ Status BlockStore::AuditPools(const std::vector<uint64_t>& held) const {
       AUDIT(evictable == pool(t, g).evictable,
             "tier %u group %u: %" PRIu64 " evictable, recounted %" PRIu64, t, g,
             pool(t, g).evictable, evictable);
+    }
+    for (size_t use = 1; use < 4; ++use) {
+      AUDIT(uses[use] == counters_[t].slots_of_use[use],
+            "tier %u: %" PRIu64 " slots of use %zu, recounted %" PRIu64, t,
+            counters_[t].slots_of_use[use], use, uses[use]);
     }
   }
   return Status();

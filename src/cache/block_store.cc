@@ -177,6 +177,23 @@ BlockRecord BlockStore::RecordOf(BlockId id) const {
 
 // --- references and use ---
 
+SlotUse BlockStore::UseOf(BlockId id, TierIndex tier) const {
+  const Residency& residency = at(id, tier);
+  if (residency.presence == Presence::kAbsent) return SlotUse::kNone;
+  if (residency.io_pins != 0) return SlotUse::kInFlight;
+  return block(id).refs != 0 ? SlotUse::kLive : SlotUse::kCached;
+}
+
+void BlockStore::CountUse(BlockId id, TierIndex tier) {
+  const SlotUse use = UseOf(id, tier);
+  SlotUse& counted = mut_at(id, tier).counted_as;
+  if (use == counted) return;
+  uint64_t* const slots = counters_[tier].slots_of_use;
+  if (counted != SlotUse::kNone) --slots[static_cast<size_t>(counted)];
+  if (use != SlotUse::kNone) ++slots[static_cast<size_t>(use)];
+  counted = use;
+}
+
 void BlockStore::Ref(BlockId id) {
   if (mut(id).refs++ == 0) TellAll(id);
 }
@@ -185,9 +202,8 @@ void BlockStore::Unref(BlockId id) {
   Block& block = mut(id);
   FERMATA_CHECK(block.refs > 0);
   if (--block.refs != 0) return;
-  if (block.state == BlockState::kPublished) {
-    TellAll(id);
-  } else {
+  TellAll(id);
+  if (block.state != BlockState::kPublished) {
     FreeIfUnused(id);
   }
 }
@@ -249,6 +265,7 @@ void BlockStore::SetPresence(BlockId id, TierIndex tier, Presence presence, Slot
   residency.slot = slot;
   residency.voided = false;
   if (presence == Presence::kAbsent) residency.leaving = false;
+  CountUse(id, tier);
   CountAtParent(id, tier, was);
 }
 
@@ -289,6 +306,7 @@ void BlockStore::IoUnpin(BlockId id, TierIndex tier) {
   Residency& residency = mut_at(id, tier);
   FERMATA_CHECK(residency.io_pins > 0);
   if (--residency.io_pins != 0) return;
+  CountUse(id, tier);
   if (block(id).state == BlockState::kPublished) {
     Tell(id, tier);
     return;
@@ -426,6 +444,7 @@ bool BlockStore::Pinned(BlockId id, TierIndex tier) const {
 }
 
 void BlockStore::Tell(BlockId id, TierIndex tier) {
+  CountUse(id, tier);
   Residency& residency = mut_at(id, tier);
   const bool inserted =
       block(id).state == BlockState::kPublished && residency.presence == Presence::kResident;

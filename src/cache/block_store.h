@@ -35,6 +35,8 @@
 namespace fermata {
 
 enum class Presence : uint8_t { kAbsent = 0, kIncoming = 1, kResident = 2 };
+// What a slot that has a block is for, in the stats.
+enum class SlotUse : uint8_t { kNone = 0, kLive = 1, kCached = 2, kInFlight = 3 };
 
 // Where a block is on one tier.
 struct Residency {
@@ -42,9 +44,10 @@ struct Residency {
   uint32_t children = 0;  // children resident (and not leaving) on this tier
   uint16_t io_pins = 0;   // transfers that read or write the slot, or rely on its staying
   Presence presence = Presence::kAbsent;
-  bool leaving : 1 = false;        // on its way out: counted as gone by its parent
-  bool voided : 1 = false;         // incoming, but the memory it comes into was lost meanwhile
-  bool told_inserted : 1 = false;  // what the pool's policy was last told
+  SlotUse counted_as = SlotUse::kNone;  // in the tier's counters
+  bool leaving : 1 = false;             // on its way out: counted as gone by its parent
+  bool voided : 1 = false;              // incoming, but the memory it comes into was lost meanwhile
+  bool told_inserted : 1 = false;       // what the pool's policy was last told
   bool told_leaf : 1 = false;
   bool told_unpinned : 1 = false;
   bool evictable : 1 = false;  // as counted by the pool
@@ -81,6 +84,7 @@ struct TierCounters {
   uint64_t bytes_written = 0;
   uint64_t hit_tokens = 0;
   uint64_t evictions = 0;
+  uint64_t slots_of_use[4] = {};  // by SlotUse; kNone is not counted
 };
 
 struct StoreEvent {
@@ -170,6 +174,7 @@ class BlockStore final : public BlockView {
   uint64_t block_bytes(GroupIndex group) const { return config_.groups[group].block_bytes; }
   GroupIndex group_count() const { return static_cast<GroupIndex>(group_count_); }
   TierCounters& counters(TierIndex tier) { return counters_[tier]; }
+  const TierCounters& counters(TierIndex tier) const { return counters_[tier]; }
   template <typename F>
   void ForEachPolicy(F&& f) {
     for (Pool& pool : pools_) f(pool.policy.get());
@@ -218,6 +223,8 @@ class BlockStore final : public BlockView {
   bool Needed(BlockId id,
               TierIndex tier) const;  // by who refers to it: they need one good copy, the highest
   bool Pinned(BlockId id, TierIndex tier) const;
+  SlotUse UseOf(BlockId id, TierIndex tier) const;
+  void CountUse(BlockId id, TierIndex tier);
   void Tell(BlockId id, TierIndex tier);  // brings the pool's policy up to date
   void TellAll(BlockId id);
   void Emit(bool stored, BlockId id, TierIndex tier);

@@ -28,24 +28,13 @@ CacheStats Cache::Stats() {
     tier.ordinal = tiers_[t]->info().ordinal;
     tier.healthy = tiers_[t]->healthy();
     tier.counters = store_->counters(t);
+    const uint64_t* const slots = tier.counters.slots_of_use;
+    tier.live_slots = slots[static_cast<size_t>(SlotUse::kLive)];
+    tier.cached_slots = slots[static_cast<size_t>(SlotUse::kCached)];
+    tier.in_flight_slots = slots[static_cast<size_t>(SlotUse::kInFlight)];
     for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
       tier.slots += tiers_[t]->slots(g);
       tier.free_slots += tiers_[t]->free_slots(g);
-    }
-  }
-  for (uint32_t i = 0; i < store_->block_capacity(); ++i) {
-    const Block& block = store_->block(BlockId{i});
-    if (block.state == BlockState::kFree) continue;
-    for (TierIndex t = 0; t < tiers_.size(); ++t) {
-      const Residency& residency = store_->at(BlockId{i}, t);
-      if (residency.presence == Presence::kAbsent) continue;
-      if (residency.io_pins != 0) {
-        ++stats.tiers[t].in_flight_slots;
-      } else if (block.refs != 0) {
-        ++stats.tiers[t].live_slots;
-      } else {
-        ++stats.tiers[t].cached_slots;
-      }
     }
   }
   const std::vector<uint64_t> held = HeldSlots();
