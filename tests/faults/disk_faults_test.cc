@@ -200,5 +200,121 @@ TEST(Faults, ASecondCacheOnTheDirectoryIsRefused) {
   ExpectRoundTrip(&cache);
 }
 
+TEST(Faults, B27_ADiskThatIsBehindTheHostGetsWhatItLacks) {
+  CacheSetup setup;
+  setup.host_blocks = 8;
+  setup.ssd_blocks = 32;
+  TestCache cache(setup);
+  const Tokens chain = Prompt(27, 5 * 16);
+  // Blocks written to the disk since the start, and those that lie there: nothing is evicted from
+  // it, so they differ only by what was written twice.
+  const uint64_t block_bytes = cache.setup().groups[0].block_bytes();
+  const auto written = [&] {
+    return cache.TierStats(FERMATA_TIER_SSD).bytes_written / block_bytes;
+  };
+  const auto there = [&] {
+    const fermata_tier_stats disk = cache.TierStats(FERMATA_TIER_SSD);
+    return disk.slots - disk.free_slots;
+  };
+  const auto park_others = [&cache](uint32_t first, uint32_t count) {
+    for (uint32_t i = first; i < first + count; ++i) {
+      Seq other = cache.Stored(Prompt(i, 16));
+      EXPECT_EQ(cache.Park(&other, FERMATA_PARK_KEEP).status, FERMATA_OK);
+      cache.Release(&other);
+      cache.Settle();
+    }
+  };
+  // Blocks 0-2 go to host memory, and on to the disk as others take their room.
+  Seq head = cache.Stored(Prefix(chain, 3 * 16));
+  ASSERT_EQ(cache.Park(&head, FERMATA_PARK_KEEP).status, FERMATA_OK);
+  park_others(200, 16);
+  ASSERT_EQ(cache.Resume(&head).valid_tokens, 3u * 16);
+  EXPECT_EQ(there(), 3u + 8);
+  EXPECT_EQ(written(), there());
+  // The chain goes on, and host memory is ahead of the disk by 3 and 4: all five are there, where
+  // five others made room.
+  cache.Store(&head, Tokens(chain.begin() + 3 * 16, chain.end()));
+  ASSERT_EQ(cache.Park(&head, FERMATA_PARK_KEEP).status, FERMATA_OK);
+  cache.Settle();
+  EXPECT_EQ(there(), 3u + 8 + 5);
+  EXPECT_EQ(written(), there());
+  // They follow as others take that room, and they alone.
+  park_others(300, 16);
+  EXPECT_EQ(there(), 5u + 24);
+  EXPECT_EQ(written(), there());
+  cache.Release(&head);
+  // The other way round: the disk has all five, the device what was computed again.
+  Seq again = cache.Stored(Prefix(chain, 2 * 16));
+  cache.Release(&again);
+  const uint64_t read = cache.TierStats(FERMATA_TIER_SSD).bytes_read;
+  Seq whole = cache.Fetch(chain);
+  EXPECT_EQ(whole.tokens.size(), 5u * 16);
+  EXPECT_EQ(cache.TierStats(FERMATA_TIER_SSD).bytes_read - read, 3 * block_bytes);
+  cache.CheckBytes(whole);
+  cache.Release(&whole);
+}
+
+TEST(Faults, B29_LoadsThatWaitForABufferWaitWithoutSpinningAndAllEnd) {
+  HeldDevice device;
+  CacheSetup setup;
+  setup.host_blocks = 1;
+  setup.staging_blocks = 2;
+  setup.ssd_blocks = 16;
+  setup.device_ops = device.ops();
+  TestCache cache(setup);
+  std::vector<Seq> parked;
+  for (uint32_t i = 0; i < 5; ++i) {
+    parked.push_back(cache.Stored(Prompt(100 + i, 16)));
+    ASSERT_EQ(cache.Park(&parked.back(), FERMATA_PARK_KEEP).status, FERMATA_OK);
+  }
+  cache.Settle();
+  device.Hold();  // buffers are given back when the device has copied them, so two are taken
+  std::vector<Job> jobs;
+  for (uint32_t i = 0; i < 4; ++i) {
+    jobs.push_back(cache.StartResume(parked[i]));
+    ASSERT_THAT(jobs.back().outcome, IsOk());
+  }
+  EXPECT_LT(cache.Step(100'000), 100'000u) << "work that has no end is work that spins";
+  EXPECT_LE(device.outstanding(), 3u);  // two of the buffers, one of host memory
+  EXPECT_EQ(cache.GetStats().total.jobs, 4u);
+  device.LetGo();
+  for (uint32_t i = 0; i < 4; ++i) {
+    const fermata_completion end = cache.Finish(jobs[i]);
+    EXPECT_EQ(end.status, FERMATA_OK);
+    EXPECT_EQ(end.valid_tokens, 16u);
+    cache.CheckBytes(parked[i]);
+  }
+  for (Seq& seq : parked) cache.Release(&seq);
+}
+
+TEST(Faults, B41_ACopyThatTheDiskGaveUpIsNoBackingForTheOneAbove) {
+  CacheSetup setup;
+  setup.host_blocks = 4;
+  setup.ssd_blocks = 4;
+  TestCache cache(setup);
+  // Two blocks that lie on the disk come back, and go to host memory the next time.
+  const Tokens kept = Prompt(41, 2 * 16);
+  Seq a = cache.Stored(kept);
+  ASSERT_EQ(cache.Park(&a, FERMATA_PARK_KEEP).status, FERMATA_OK);
+  for (uint32_t i = 0; i < 12; ++i) {
+    // Whatever of them the disk has now, it gives up for others while these turns go on.
+    Seq other = cache.Stored(Prompt(200 + i, 2 * 16));
+    cache.Park(&other, FERMATA_PARK_DROP);
+    cache.Release(&other);
+    cache.Settle();
+    cache.Audit();
+    const uint64_t hit = cache.HitTokens(kept);
+    const fermata_completion end = cache.Resume(&a);
+    EXPECT_EQ(end.status, FERMATA_OK);
+    EXPECT_EQ(end.valid_tokens, hit) << "a hit that did not load, turn " << i;
+    if (end.valid_tokens < kept.size())
+      cache.Store(&a,
+                  Tokens(kept.begin() + static_cast<std::ptrdiff_t>(end.valid_tokens), kept.end()));
+    cache.CheckBytes(a);
+    ASSERT_EQ(cache.Park(&a, FERMATA_PARK_KEEP).status, FERMATA_OK);
+  }
+  cache.Release(&a);
+}
+
 }  // namespace
 }  // namespace fermata_test

@@ -157,6 +157,8 @@ Outcome TestCache::Open() {
     tier.struct_size = sizeof(tier);
     tier.kind = kind;
     tier.capacity_bytes = CapacityBytes(blocks);
+    if (kind == FERMATA_TIER_HOST)
+      tier.staging_bytes = setup_.staging_blocks * setup_.groups[0].block_bytes();
     if (kind == FERMATA_TIER_SSD) {
       tier.directory = setup_.directory.c_str();
       tier.flags = setup_.ssd_flags;

@@ -50,6 +50,7 @@ struct CacheSetup {
   uint64_t host_blocks = 0;  // of group 0; the other groups get as many tokens; 0: no such tier
   uint64_t ssd_blocks = 0;
   uint64_t sim_blocks = 0;
+  uint32_t staging_blocks = 0;  // of group 0, in the host tier; 0: the default
   uint32_t ssd_flags = 0;
   uint32_t io_depth = 0;
   std::string directory;  // empty: a temporary one, removed with the object
