@@ -211,7 +211,7 @@ inline pid_t StartSelf(const char* mode, const std::string& argument, int fd) {
   const std::string fd_text = std::to_string(fd);
   // Such a process ends in ways (without its threads, by a signal's default, with a store abandoned
   // on purpose) that leave memory which nobody can free.
-  const char* const set = getenv("ASAN_OPTIONS");
+  const char* const set = getenv("ASAN_OPTIONS");  // STYLE_OK(getenv): the sanitizer's own
   const std::string asan_options = std::string(set == nullptr ? "" : set) + ":detect_leaks=0";
   const pid_t child = fork();
   if (child != 0) return child;
