@@ -190,6 +190,7 @@ void Cache::LaunchLoads(ObjectId id) {
 void Cache::LoadItemDone(ObjectId id, const Status& status) {
   Job* const job = jobs_.Find(id);
   FERMATA_CHECK(job != nullptr && job->outstanding > 0);
+  job->lost |= status.code() == StatusCode::kDataLoss || status.code() == StatusCode::kUnavailable;
   if (!status.ok() && job->status.ok()) job->status = status;
   // The launcher's own share is no item.
   if (status.ok()) ++job->items_ok;
@@ -202,8 +203,7 @@ void Cache::LoadItemDone(ObjectId id, const Status& status) {
 void Cache::FinishLoad(ObjectId id) {
   Job* const job = jobs_.Find(id);
   Sequence* const sequence = sequences_.Find(job->sequence);
-  const bool lost =
-      job->status.code() == StatusCode::kDataLoss || job->status.code() == StatusCode::kUnavailable;
+  const bool lost = job->lost;
   for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
     std::vector<SlotId>& slots = job->slots[g];
     if (job->status.ok()) {

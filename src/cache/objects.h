@@ -139,7 +139,8 @@ struct Job {
   std::shared_ptr<JobQueue> queue;
   uint64_t user_data = 0;
   uint64_t timer = 0;
-  Status status;  // the first thing that went wrong
+  Status status;      // the first thing that went wrong
+  bool lost = false;  // a block did not come back, whatever came first
   // Load: all slots first, then all transfers at once.
   std::vector<uint64_t> requests;      // per group: the slot request that has not answered, or 0
   uint64_t unanswered = 0;             // of them, and one of the starter's own

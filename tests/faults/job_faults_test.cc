@@ -366,6 +366,31 @@ TEST(Faults, B66_AFailedBlockEndsThePrefixAndIsNotOfferedAgain) {
 }
 
 // Bytes that are not those that were stored are found out, whatever the device said.
+TEST(Faults, B66_ACancelledLoadThatLosesABlockIsCutToo) {
+  CacheSetup setup;
+  setup.sim_blocks = 16;
+  setup.sim_faults.read_error_ppm = 1'000'000;
+  setup.sim_faults.latency_min_ns = setup.sim_faults.latency_max_ns = 1000;
+  TestCache cache(setup);
+  Seq a = cache.Stored(Prompt(66, 64));
+  const Job park = cache.StartPark(a, FERMATA_PARK_KEEP);
+  ASSERT_THAT(park.outcome, IsOk());
+  cache.Step(100);
+  cache.Advance(2000);
+  ASSERT_EQ(cache.Finish(park).status, FERMATA_OK);
+  const Job load = cache.StartResume(a);
+  ASSERT_THAT(load.outcome, IsOk());
+  cache.Step(100);
+  ASSERT_THAT(cache.Cancel(load), IsOk());
+  cache.Advance(2000);
+  const fermata_completion end = cache.Finish(load);
+  EXPECT_EQ(end.status, FERMATA_CANCELLED);
+  EXPECT_EQ(end.valid_tokens, 0u);
+  EXPECT_EQ(cache.Info(a).tokens, 0u);
+  EXPECT_EQ(cache.Info(a).published_tokens, 0u);
+  cache.Release(&a);
+}
+
 TEST(Faults, B66_AFlippedBitIsNeverHandedOut) {
   for (const uint32_t kind : {0u, 1u, 2u, 3u, 4u}) {
     CacheSetup setup;
