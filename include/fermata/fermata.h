@@ -583,8 +583,9 @@ typedef struct fermata_mark_item {
 /* Declares tokens written. Full blocks with known names become findable and frozen. Marking less
  * than before is a no-op. Slots that the sequence gives up (truncate, park, release) go to others
  * when the events of all its marks so far have fired, and no earlier: work that the engine has in
- * flight on them has to be covered by such a mark. An event that event_query fails on is waited
- * for no longer and marks nothing: by failing, the engine says that its work has ended. */
+ * flight on them has to be covered by such a mark. An event that event_query fails on counts
+ * as one that has not fired, and is asked about again until fermata_device_lost, which ends all
+ * waiting for events. */
 FERMATA_API fermata_status fermata_mark(fermata_cache cache, fermata_mark_item* items, size_t count,
                                         fermata_error* error);
 

@@ -6,7 +6,8 @@
 // cache_sequence.cc, cache_publish.cc, cache_job.cc, cache_park.cc, cache_session.cc,
 // cache_lifecycle.cc, cache_inspect.cc.
 //
-// Threads: any method from any thread. No method waits for I/O but Open, Close and UnregisterArena.
+// Threads: any method from any thread. No method waits for I/O but Open, Close, UnregisterArena,
+// Reset and Erase.
 // Tiers, device_ops and the log sink are called with the lock released.
 #pragma once
 
@@ -211,7 +212,7 @@ class Cache {
   void EndLease(ObjectId id) FERMATA_REQUIRES(mu_);
   uint64_t JointStep() const { return joint_step_; }
 
-  // cache_sequence.cc
+  // cache_sequence.cc, cache_publish.cc
   Status FindSequence(ObjectId id, Sequence** out) FERMATA_REQUIRES(mu_);
   Status FindRunning(ObjectId id, Sequence** out) FERMATA_REQUIRES(mu_);
   NamedPrefix PrefixOf(const Sequence& sequence) const FERMATA_REQUIRES(mu_);
@@ -224,6 +225,15 @@ class Cache {
   void DropEntry(Sequence* sequence, const TableEntry& entry) FERMATA_REQUIRES(mu_);
   void DropBlock(Sequence* sequence, BlockId block) FERMATA_REQUIRES(mu_);
   void DropCopiedSources(Sequence* sequence) FERMATA_REQUIRES(mu_);
+  struct AskedMark {
+    ObjectId sequence = 0;
+    uint64_t serial = 0;
+    void* event = nullptr;
+    bool fired = false;
+    Status status;  // of asking
+  };
+  void SettleMarks(const std::vector<AskedMark>& asked, std::vector<std::string>* refusals)
+      FERMATA_REQUIRES(mu_);
   // A mark has been settled: ends what waited for it. May end the sequence.
   void MarkSettled(Sequence* sequence) FERMATA_REQUIRES(mu_);
   void EndIfReleased(Sequence* sequence) FERMATA_REQUIRES(mu_);

@@ -135,7 +135,6 @@ Status Cache::DeviceLost() {
       table.published = 0;
     }
     if (sequence.state != SequenceState::kParked) sequence.marked = 0;
-    for (PendingMark& mark : sequence.pending_marks) mark.tokens = 0;
   });
   // What is published and has no copy left, or lies only on the device, goes; a copy in flight
   // makes its block go too, since nobody can say which half of it is from before.
@@ -154,6 +153,17 @@ Status Cache::DeviceLost() {
     } else if (!elsewhere || touched) {
       store_->lost += store_->Kill(id, nullptr);
     }
+  }
+  // Nothing runs on it any more: what waits for events waits no longer.
+  std::vector<ObjectId> waiting;
+  sequences_.ForEach([&](ObjectId id, Sequence& sequence) {
+    if (!sequence.pending_marks.empty()) waiting.push_back(id);
+  });
+  for (const ObjectId id : waiting) {
+    Sequence* const sequence = sequences_.Find(id);
+    pending_marks_.fetch_sub(sequence->pending_marks.size(), std::memory_order_acq_rel);
+    sequence->pending_marks.clear();
+    MarkSettled(sequence);
   }
   RoomMayHaveGrown();
   return Status();

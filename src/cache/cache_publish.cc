@@ -3,6 +3,7 @@
 // Cache: what of a sequence is written, and what of that others may find.
 #include <algorithm>
 #include <cinttypes>
+#include <utility>
 
 #include "cache/cache.h"
 
@@ -34,48 +35,50 @@ Status Cache::Mark(ObjectId id, uint64_t tokens, void* event) {
 
 // Runs on the executor's thread: the events are the engine's, asked about with no lock held.
 bool Cache::PollMarks() {
-  struct Asked {
-    ObjectId sequence;
-    uint64_t serial;
-    void* event;
-    bool fired = false;
-    bool settled = false;
-  };
-  std::vector<Asked> asked;
+  std::vector<AskedMark> asked;
   {
     MutexLock lock(&mu_);
     sequences_.ForEach([&asked](ObjectId id, const Sequence& s) {
       for (const PendingMark& mark : s.pending_marks)
-        asked.push_back(Asked{id, mark.serial, mark.event});
+        asked.push_back(AskedMark{id, mark.serial, mark.event, false, Status()});
     });
   }
   bool progress = false;
-  for (Asked& a : asked) {
+  for (AskedMark& a : asked) {
     const Result<bool> fired = device_->ops()->EventQuery(a.event);
-    // An event that cannot be asked about counts as one that never fires: its tokens stay
-    // unmarked, and nothing waits for it any longer.
     a.fired = fired.ok() && fired.value();
-    a.settled = a.fired || !fired.ok();
-    if (!fired.ok() && config_.log)
-      config_.log(LogLevel::kWarning, "operation=event_query status=" + fired.status().ToString());
-    progress |= a.settled;
+    a.status = fired.status();
+    progress |= a.fired;
   }
-  MutexLock lock(&mu_);
-  for (const Asked& a : asked) {
-    if (!a.settled) continue;
+  std::vector<std::string> refusals;
+  {
+    MutexLock lock(&mu_);
+    SettleMarks(asked, &refusals);
+  }
+  for (const std::string& refusal : refusals) {
+    if (config_.log) config_.log(LogLevel::kWarning, "operation=event_query status=" + refusal);
+  }
+  return progress;
+}
+
+// An event that cannot be asked about says nothing of the kernels it stands for: it counts as one
+// that has not fired, and is asked about again until the device is declared lost.
+void Cache::SettleMarks(const std::vector<AskedMark>& asked, std::vector<std::string>* refusals) {
+  for (const AskedMark& a : asked) {
     Sequence* const sequence = sequences_.Find(a.sequence);
     if (sequence == nullptr) continue;
     std::vector<PendingMark>& marks = sequence->pending_marks;
     const auto mark = std::find_if(marks.begin(), marks.end(),
                                    [&a](const PendingMark& m) { return m.serial == a.serial; });
     if (mark == marks.end()) continue;
-    if (a.fired)
-      sequence->marked = std::max(sequence->marked, std::min(mark->tokens, sequence->tokens));
+    if (!a.status.ok() && !std::exchange(mark->refused, true))
+      refusals->push_back(a.status.ToString());
+    if (!a.fired) continue;
+    sequence->marked = std::max(sequence->marked, std::min(mark->tokens, sequence->tokens));
     marks.erase(mark);
     pending_marks_.fetch_sub(1, std::memory_order_acq_rel);
     MarkSettled(sequence);
   }
-  return progress;
 }
 
 void Cache::MarkSettled(Sequence* sequence) {

@@ -167,7 +167,9 @@ Status Mover::AcquireNow(GroupIndex group, uint64_t need, std::vector<SlotId>* o
   if (pool.requests.empty() && device->free_slots(group) >= need) {
     const size_t before = out->size();
     out->resize(before + need);
-    return device->Acquire(group, std::span(*out).subspan(before));
+    Status acquired = device->Acquire(group, std::span(*out).subspan(before));
+    if (!acquired.ok()) out->resize(before);
+    return acquired;
   }
   const uint64_t can_be_had = device->free_slots(group) + Evictable(0, group) + Collected(0, group);
   if (can_be_had < need) {

@@ -67,6 +67,7 @@ struct PendingMark {
   uint64_t serial = 0;  // rising within a sequence
   uint64_t tokens = 0;
   void* event = nullptr;
+  bool refused = false;  // event_query has failed on it, which was logged
 };
 
 // A block that a sequence let go of while the engine's kernels may still write it: held until every

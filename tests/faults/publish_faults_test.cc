@@ -167,6 +167,38 @@ TEST(Faults, B17_ACancelledParkLeavesTheSequenceRunning) {
   cache.Release(&a);
 }
 
+TEST(Faults, B17_AnEventThatCannotBeAskedAboutFreesNothingBeforeTheDeviceIsLost) {
+  HeldDevice device;
+  CacheSetup setup;
+  setup.device_ops = device.ops();
+  std::atomic<bool> fired{false};
+  std::atomic<bool> never{false};
+  TestCache cache(setup);
+  Seq a = cache.Create();
+  Seq b = cache.Create();
+  cache.Append(&a, Prompt(17, 16));
+  cache.Append(&b, Prompt(18, 16));
+  ASSERT_THAT(cache.TryMark(a, 16, &fired), IsOk());
+  ASSERT_THAT(cache.TryMark(b, 16, &never), IsOk());
+  cache.Release(&a);
+  cache.Release(&b);
+  device.RefuseQueries(true);
+  EXPECT_LT(cache.Step(1000), 1000u);
+  Seq c = cache.Create();
+  EXPECT_EQ(cache.TryAppend(&c, Prompt(1, 7 * 16)).reason, uint32_t{FERMATA_REASON_NO_SPACE});
+  device.RefuseQueries(false);  // it was for a moment
+  fired = true;
+  cache.Step(1000);
+  EXPECT_EQ(cache.HitTokens(Prompt(17, 16)), 16u);
+  EXPECT_EQ(cache.GetStats().total.sequences, 2u);
+  device.RefuseQueries(true);
+  cache.DeviceLost();
+  EXPECT_EQ(cache.GetStats().total.sequences, 1u);
+  EXPECT_EQ(cache.Room(0, nullptr), 8u);
+  cache.Append(&c, Prompt(1, 8 * 16));
+  cache.Release(&c);
+}
+
 TEST(Faults, B17_ACutSlotGoesToOthersWhenTheKernelHasWrittenIt) {
   HeldDevice device;
   CacheSetup setup;

@@ -902,7 +902,8 @@ fermata_status HeldDevice::Poll(void* user, uint64_t ticket, uint32_t* out_done)
   return FERMATA_OK;
 }
 
-fermata_status HeldDevice::Query(void* /*user*/, void* event, uint32_t* out_done) {
+fermata_status HeldDevice::Query(void* user, void* event, uint32_t* out_done) {
+  if (static_cast<HeldDevice*>(user)->refuse_.load()) return FERMATA_UNAVAILABLE;
   *out_done = static_cast<std::atomic<bool>*>(event)->load() ? 1 : 0;
   return FERMATA_OK;
 }

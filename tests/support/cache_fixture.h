@@ -255,6 +255,7 @@ class HeldDevice {
   const fermata_device_ops* ops() const { return &ops_; }
   void Hold() { held_.store(true); }
   void LetGo() { held_.store(false); }
+  void RefuseQueries(bool refuse) { refuse_.store(refuse); }  // event_query fails
   uint64_t submitted() const { return submitted_.load(); }
   uint64_t outstanding();
   // Sources and targets of all runs submitted so far.
@@ -271,6 +272,7 @@ class HeldDevice {
 
   fermata_device_ops ops_ = {};
   std::atomic<bool> held_{false};
+  std::atomic<bool> refuse_{false};
   std::atomic<uint64_t> submitted_{0};
   fermata::Mutex mu_;
   std::map<uint64_t, Batch> batches_ FERMATA_GUARDED_BY(mu_);
