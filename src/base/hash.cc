@@ -48,6 +48,14 @@ Hash128 ContentHash(std::span<const std::byte> bytes) {
   return Hash128{value.low64, value.high64};
 }
 
+uint64_t IndexHash(std::span<const std::byte> name, uint64_t seed) {
+  const uint64_t value = XXH3_64bits_withSeed(name.data(), name.size(), seed);
+  if constexpr (FERMATA_HASH_BITS < 64) {
+    return value & ((uint64_t{1} << (FERMATA_HASH_BITS % 64)) - 1);
+  }
+  return value;
+}
+
 uint64_t PayloadChecksum(std::span<const std::byte> payload, const Hash128& key,
                          uint64_t generation) {
   const uint64_t seed = MixU64(key.lo ^ MixU64(key.hi ^ MixU64(generation)));

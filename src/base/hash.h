@@ -25,6 +25,9 @@ Hash128 ChainHash(const Hash128& parent, std::span<const std::byte> message);
 // 128 bits of any bytes, uncut by FERMATA_HASH_BITS.
 Hash128 ContentHash(std::span<const std::byte> bytes);
 
+// What the prefix index finds by; cut by FERMATA_HASH_BITS as chain values are.
+uint64_t IndexHash(std::span<const std::byte> name, uint64_t seed);
+
 // Checksum of a payload, seeded so that the bytes of another key, or of the same slot in an older
 // generation, fail.
 uint64_t PayloadChecksum(std::span<const std::byte> payload, const Hash128& key,

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// BlockStore: blocks, references, residency and what the policies are told. The tree is in
+// block_tree.cc.
 #include "cache/block_store.h"
 
-#include <cstring>
+#include <new>
 
 namespace fermata {
 
@@ -10,275 +13,378 @@ BlockStore::BlockStore(const CacheConfig& config, std::vector<Tier*> tiers, uint
       tiers_(std::move(tiers)),
       tier_count_(tiers_.size()),
       group_count_(config.groups.size()),
+      hash_mask_(config.index_hash_bits == 0 || config.index_hash_bits >= 32
+                     ? 0xffffffffu
+                     : (1u << config.index_hash_bits) - 1),
       next_uid_(first_uid),
       counters_(tiers_.size()) {
   const PolicyFactory factory = FindPolicy(config.policy);
   FERMATA_CHECK(factory != nullptr);
   pools_.resize(tier_count_ * group_count_);
   for (Pool& pool : pools_) pool.policy = factory(this);
+  buckets_.Grow(bucket_base_);
 }
 
-BlockId BlockStore::Allocate() {
-  if (!free_.empty()) {
-    const BlockId id = free_.back();
-    free_.pop_back();
-    return id;
+BlockStore::~BlockStore() {
+  for (uint32_t i = 0; i < runs_.size(); ++i) ::operator delete(runs_[i].data);
+}
+
+// --- blocks ---
+
+BlockId BlockStore::AllocateBlock(GroupIndex group) {
+  BlockId id = free_block_;
+  if (id != BlockId::kNone) {
+    free_block_ = static_cast<BlockId>(blocks_[Raw(id)].home);
+  } else {
+    id = static_cast<BlockId>(blocks_.size());
+    FERMATA_CHECK(id != BlockId::kNone);
+    residency_.Grow((blocks_.size() + 1) * tier_count_);
+    blocks_.Grow(blocks_.size() + 1);
   }
-  const BlockId id{static_cast<uint32_t>(blocks_.size())};
-  FERMATA_CHECK(id != BlockId::kNone);
-  blocks_.emplace_back();
-  residency_.resize(blocks_.size() * tier_count_);
+  Block& block = blocks_[Raw(id)];
+  block = Block{};
+  block.group = static_cast<uint8_t>(group);
+  for (TierIndex t = 0; t < tier_count_; ++t) mut_at(id, t) = Residency{};
+  ++blocks_in_use_;
   return id;
 }
 
-void BlockStore::Free(BlockId id) {
-  mut(id) = Block{};
-  for (size_t t = 0; t < tier_count_; ++t) mut_at(id, static_cast<TierIndex>(t)) = Residency{};
-  free_.push_back(id);
+void BlockStore::FreeBlock(BlockId id) {
+  Block& block = blocks_[Raw(id)];
+  block.state = BlockState::kFree;
+  block.home = Raw(free_block_);
+  free_block_ = id;
+  --blocks_in_use_;
 }
 
 BlockId BlockStore::NewPrivate(GroupIndex group, SlotId device_slot) {
-  const BlockId id = Allocate();
-  Block& block = mut(id);
-  block.uid = next_uid_++;
-  block.group = group;
-  block.state = BlockState::kPrivate;
-  SetPresence(id, 0, Presence::kResident, device_slot);
+  uint32_t place = 0;
+  if (free_privates_.empty()) {
+    place = static_cast<uint32_t>(privates_.size());
+    privates_.emplace_back();
+    free_privates_.reserve(privates_.capacity());  // so that giving one back cannot fail
+  } else {
+    place = free_privates_.back();
+    free_privates_.pop_back();
+    privates_[place] = PrivateBlock{};
+  }
+  const BlockId id = AllocateBlock(group);
+  blocks_[Raw(id)].home = place;
+  blocks_[Raw(id)].state = BlockState::kPrivate;
+  Change(id, [&] {
+    Residency& here = mut_at(id, 0);
+    here.presence = Presence::kResident;
+    here.slot = device_slot;
+  });
   return id;
 }
 
-bool BlockStore::IsAlive(BlockId id, uint64_t uid) const {
-  return Raw(id) < blocks_.size() && block(id).uid == uid &&
-         block(id).state == BlockState::kPublished;
+void BlockStore::FreePrivateIfUnused(BlockId id) {
+  if (private_of(id).refs != 0) return;
+  for (TierIndex t = 0; t < tier_count_; ++t) {
+    if (at(id, t).io_pins != 0) return;
+  }
+  for (TierIndex t = 0; t < tier_count_; ++t) {
+    if (at(id, t).presence != Presence::kAbsent) Remove(id, t);
+  }
+  free_privates_.push_back(blocks_[Raw(id)].home);
+  FreeBlock(id);
+}
+
+uint64_t BlockStore::uid(BlockId id) const {
+  return state(id) == BlockState::kPrivate ? 0 : run(run_of(id)).first_uid + index_of(id);
+}
+
+bool BlockStore::IsAlive(BlockId id, uint64_t want) const {
+  return Raw(id) < blocks_.size() && published(id) && uid(id) == want;
+}
+
+bool BlockStore::Held(BlockId id) const {
+  return state(id) == BlockState::kPrivate ? private_of(id).refs != 0 : run(run_of(id)).refs != 0;
 }
 
 int BlockStore::BestTier(BlockId id) const {
-  for (size_t t = 0; t < tier_count_; ++t) {
-    if (Resident(id, static_cast<TierIndex>(t)) && tiers_[t]->healthy()) return static_cast<int>(t);
+  for (TierIndex t = 0; t < tier_count_; ++t) {
+    if (Resident(id, t) && tiers_[t]->healthy()) return t;
   }
   return -1;
 }
 
-// --- index ---
-
-uint64_t BlockStore::BucketOf(uint32_t space, GroupIndex group, const Hash128& key) const {
-  return MixU64(key.lo + MixU64(key.hi + (static_cast<uint64_t>(space) << 16 | group)));
-}
-
-BlockId BlockStore::Find(uint32_t space, GroupIndex group, BlockId parent, const Hash128& key,
-                         std::span<const std::byte> name) const {
-  const auto it = index_.find(BucketOf(space, group, key));
-  if (it == index_.end()) return BlockId::kNone;
-  for (BlockId id = it->second; id != BlockId::kNone; id = block(id).next_of_hash) {
-    const Block& found = block(id);
-    // The hash brought us here; only this comparison makes a hit.
-    if (found.parent == parent && found.space == space && found.group == group &&
-        found.name_bytes == name.size() &&
-        std::memcmp(found.name.get(), name.data(), name.size()) == 0) {
-      return id;
-    }
-  }
-  return BlockId::kNone;
-}
-
-void BlockStore::Link(BlockId id) {
-  Block& linked = mut(id);
-  BlockId& head =
-      index_.try_emplace(BucketOf(linked.space, linked.group, linked.key), BlockId::kNone)
-          .first->second;
-  ++blocks_of_space_[linked.space];
-  linked.next_of_hash = head;
-  head = id;
-  if (linked.parent != BlockId::kNone) {
-    Block& parent = mut(linked.parent);
-    linked.next_sibling = parent.first_child;
-    if (parent.first_child != BlockId::kNone) mut(parent.first_child).previous_sibling = id;
-    parent.first_child = id;
-  }
-}
-
-void BlockStore::Unlink(BlockId id) {
-  Block& gone = mut(id);
-  if (const auto count = blocks_of_space_.find(gone.space); --count->second == 0)
-    blocks_of_space_.erase(count);
-  const auto it = index_.find(BucketOf(gone.space, gone.group, gone.key));
-  FERMATA_CHECK(it != index_.end());
-  if (it->second == id) {
-    if (gone.next_of_hash == BlockId::kNone) {
-      index_.erase(it);
-    } else {
-      it->second = gone.next_of_hash;
-    }
-  } else {
-    BlockId at = it->second;
-    while (block(at).next_of_hash != id) at = block(at).next_of_hash;
-    mut(at).next_of_hash = gone.next_of_hash;
-  }
-  gone.next_of_hash = BlockId::kNone;
-  if (gone.parent != BlockId::kNone) {
-    if (gone.previous_sibling != BlockId::kNone) {
-      mut(gone.previous_sibling).next_sibling = gone.next_sibling;
-    } else {
-      mut(gone.parent).first_child = gone.next_sibling;
-    }
-    if (gone.next_sibling != BlockId::kNone)
-      mut(gone.next_sibling).previous_sibling = gone.previous_sibling;
-  }
-  gone.next_sibling = gone.previous_sibling = gone.parent = BlockId::kNone;
-}
-
-void BlockStore::Publish(BlockId id, uint32_t space, BlockId parent, uint32_t depth,
-                         const Hash128& key, std::span<const std::byte> name, SessionId owner) {
-  Block& block = mut(id);
-  FERMATA_CHECK(block.state == BlockState::kPrivate);
-  block.space = space;
-  block.parent = parent;
-  block.depth = depth;
-  block.key = key;
-  block.owner = owner;
-  block.shared = owner == kNoSession;
-  block.name_bytes = static_cast<uint32_t>(name.size());
-  block.name = std::make_unique<std::byte[]>(name.size());
-  std::memcpy(block.name.get(), name.data(), name.size());
-  block.state = BlockState::kPublished;
-  Link(id);
-  for (TierIndex t = 0; t < tier_count_; ++t) {
-    if (!Resident(id, t)) continue;
-    CountAtParent(id, t, false);
-    Emit(true, id, t);
-  }
-  TellAll(id);
-}
-
-BlockId BlockStore::Restore(const BlockRecord& record, BlockId parent, TierIndex tier,
-                            SlotId slot) {
-  const BlockId id = Allocate();
-  Block& block = mut(id);
-  block.uid = record.uid;
-  block.group = record.group;
-  block.state = BlockState::kPrivate;
-  SetPresence(id, tier, Presence::kResident, slot);
-  Publish(id, record.space, parent, record.depth, record.key, record.identity, kNoSession);
-  return id;
-}
-
-BlockRecord BlockStore::RecordOf(BlockId id) const {
-  const Block& b = block(id);
+BlockRecord BlockStore::RecordOf(BlockId id) {
+  const Run& in = run(run_of(id));
+  const BlockId above = parent_block(id);
   BlockRecord record;
-  record.uid = b.uid;
-  record.parent_uid = b.parent == BlockId::kNone ? 0 : block(b.parent).uid;
-  record.space = b.space;
-  record.group = b.group;
-  record.depth = b.depth;
-  record.key = b.key;
+  record.uid = uid(id);
+  record.parent_uid = above == BlockId::kNone ? 0 : uid(above);
+  record.space = in.space;
+  record.group = in.group;
+  record.depth = block_depth(id);
+  record.key = key(id);
   record.identity = name(id);
   return record;
 }
 
-// --- references and use ---
-
-SlotUse BlockStore::UseOf(BlockId id, TierIndex tier) const {
-  const Residency& residency = at(id, tier);
-  if (residency.presence == Presence::kAbsent) return SlotUse::kNone;
-  if (residency.io_pins != 0) return SlotUse::kInFlight;
-  return block(id).refs != 0 ? SlotUse::kLive : SlotUse::kCached;
-}
-
-void BlockStore::CountUse(BlockId id, TierIndex tier) {
-  const SlotUse use = UseOf(id, tier);
-  SlotUse& counted = mut_at(id, tier).counted_as;
-  if (use == counted) return;
-  uint64_t* const slots = counters_[tier].slots_of_use;
-  if (counted != SlotUse::kNone) --slots[static_cast<size_t>(counted)];
-  if (use != SlotUse::kNone) ++slots[static_cast<size_t>(use)];
-  counted = use;
-}
+// --- references ---
 
 void BlockStore::Ref(BlockId id) {
-  if (mut(id).refs++ == 0) TellAll(id);
+  if (state(id) == BlockState::kPrivate) {
+    ++private_of(id).refs;
+    return;
+  }
+  SplitAfter(id);
+  HoldRun(run_of(id));
 }
 
 void BlockStore::Unref(BlockId id) {
-  Block& block = mut(id);
-  FERMATA_CHECK(block.refs > 0);
-  if (--block.refs != 0) return;
-  TellAll(id);
-  if (block.state != BlockState::kPublished) {
-    FreeIfUnused(id);
+  if (state(id) == BlockState::kPrivate) {
+    PrivateBlock& block = private_of(id);
+    FERMATA_CHECK(block.refs > 0);
+    if (--block.refs == 0) FreePrivateIfUnused(id);
+    return;
   }
+  FERMATA_CHECK(index_of(id) + 1 == run(run_of(id)).count);
+  LetGoOfRun(run_of(id));
+}
+
+void BlockStore::BeginCopy(BlockId id) {
+  if (state(id) == BlockState::kPrivate) ++private_of(id).copies;
 }
 
 void BlockStore::EndCopy(BlockId id) {
-  FERMATA_CHECK(block(id).copies > 0);
-  --mut(id).copies;
+  if (state(id) != BlockState::kPrivate) return;
+  FERMATA_CHECK(private_of(id).copies > 0);
+  --private_of(id).copies;
 }
 
-void BlockStore::Touch(BlockId id, SessionId session) {
-  Block& block = mut(id);
-  if (block.state != BlockState::kPublished) return;
-  if (!block.shared && block.owner != session) block.shared = true;
-  const bool revived = block.superseded;
-  block.superseded = false;
-  for (TierIndex t = 0; t < tier_count_; ++t) {
-    if (revived && at(id, t).told_inserted) pool(t, block.group).policy->OnRevived(id);
-  }
-  const int best = BestTier(id);
-  if (best >= 0 && at(id, static_cast<TierIndex>(best)).told_inserted) {
-    pool(static_cast<TierIndex>(best), block.group).policy->OnTouched(id, session);
+void BlockStore::HoldRun(RunId id) {
+  for (RunId r = id; r != RunId::kNone; r = run(r).parent) {
+    if (run(r).refs != 0) {
+      ++mut(r).refs;
+      return;
+    }
+    CountRun(r, -1);
+    mut(r).refs = 1;
+    CountRun(r, +1);
+    Settle(r);
   }
 }
 
-void BlockStore::Supersede(BlockId id) {
-  Block& block = mut(id);
-  if (block.superseded || block.state != BlockState::kPublished) return;
-  block.superseded = true;
-  ++supersedings;
-  for (TierIndex t = 0; t < tier_count_; ++t) {
-    if (at(id, t).told_inserted) pool(t, block.group).policy->OnSuperseded(id);
+// Deepest first: the order of letting go is the order of recency.
+void BlockStore::LetGoOfRun(RunId id) {
+  for (RunId r = id; r != RunId::kNone;) {
+    FERMATA_CHECK(run(r).refs > 0);
+    if (run(r).refs > 1) {
+      --mut(r).refs;
+      return;
+    }
+    CountRun(r, -1);
+    mut(r).refs = 0;
+    CountRun(r, +1);
+    for (TierIndex t = 0; t < tier_count_; ++t) {
+      if (run_tier(r, t).sole != 0) Used(r, t, kNoSession);
+    }
+    Settle(r);
+    const RunId above = run(r).parent;
+    if (run(r).state == BlockState::kDead) {
+      // It gives up the copies that nobody touches; the others go when their transfers end.
+      mut(r).parent = RunId::kNone;
+      for (uint32_t i = run(r).count; i-- > 0;) {
+        const BlockId block = block_at(run(r), i);
+        for (TierIndex t = 0; t < tier_count_; ++t) {
+          if (at(block, t).presence != Presence::kAbsent && at(block, t).io_pins == 0)
+            Remove(block, t);
+        }
+      }
+      FreeRunIfUnused(r);
+    } else if (run(r).capacity > run(r).count + run(r).count / 16) {
+      Resize(&mut(r), run(r).count);
+    }
+    r = above;
   }
+}
+
+// --- counting ---
+
+bool BlockStore::Sole(BlockId id, TierIndex tier) const {
+  for (TierIndex t = 0; t < tier; ++t) {
+    if (Resident(id, t) && !at(id, t).leaving) return false;
+  }
+  return true;
+}
+
+void BlockStore::AddBlock(RunId id, BlockId block, int sign) {
+  const uint16_t one = static_cast<uint16_t>(sign);
+  bool above = false;
+  for (TierIndex t = 0; t < tier_count_; ++t) {
+    const Residency& here = at(block, t);
+    RunTier& tier = mut_tier(id, t);
+    if (here.io_pins != 0) tier.pinned = static_cast<uint16_t>(tier.pinned + one);
+    if (here.presence == Presence::kAbsent) continue;
+    tier.present = static_cast<uint16_t>(tier.present + one);
+    if (here.io_pins != 0) tier.in_flight = static_cast<uint16_t>(tier.in_flight + one);
+    if (here.presence != Presence::kResident) continue;
+    tier.resident = static_cast<uint16_t>(tier.resident + one);
+    if (!above) tier.sole = static_cast<uint16_t>(tier.sole + one);
+    if (here.leaving) {
+      tier.leaving = static_cast<uint16_t>(tier.leaving + one);
+      if (!above) tier.leaving_sole = static_cast<uint16_t>(tier.leaving_sole + one);
+    } else {
+      above = true;
+    }
+  }
+}
+
+// What a run adds to the counters of its tiers and pools.
+void BlockStore::CountRun(RunId id, int sign) {
+  const Run& of = run(id);
+  const bool held = of.refs != 0;
+  const uint64_t one = static_cast<uint64_t>(static_cast<int64_t>(sign));
+  for (TierIndex t = 0; t < tier_count_; ++t) {
+    const RunTier& tier = run_tier(id, t);
+    if (tier.present == 0) continue;
+    uint64_t* const uses = counters_[t].slots_of_use;
+    uses[static_cast<size_t>(SlotUse::kInFlight)] += one * tier.in_flight;
+    uses[static_cast<size_t>(held ? SlotUse::kLive : SlotUse::kCached)] +=
+        one * static_cast<uint64_t>(tier.present - tier.in_flight);
+    if (of.state != BlockState::kPublished) continue;
+    Pool& p = pool(t, of.group);
+    p.evictable += one * static_cast<uint64_t>(tier.resident - (held ? tier.sole : 0));
+    p.leaving += one * static_cast<uint64_t>(tier.leaving - (held ? tier.leaving_sole : 0));
+  }
+}
+
+void BlockStore::CountPrivate(BlockId id, int sign) {
+  for (TierIndex t = 0; t < tier_count_; ++t) {
+    if (at(id, t).presence == Presence::kAbsent) continue;
+    const SlotUse use = at(id, t).io_pins != 0 ? SlotUse::kInFlight : SlotUse::kLive;
+    counters_[t].slots_of_use[static_cast<size_t>(use)] +=
+        static_cast<uint64_t>(static_cast<int64_t>(sign));
+  }
+}
+
+void BlockStore::FixTop(RunId id, TierIndex tier, uint32_t index) {
+  const Run& of = run(id);
+  RunTier& here = mut_tier(id, tier);
+  const auto stays = [&](uint32_t i) {
+    const Residency& r = at(block_at(of, i), tier);
+    return r.presence == Presence::kResident && !r.leaving;
+  };
+  if (stays(index)) {
+    if (index >= here.top) here.top = static_cast<uint16_t>(index + 1);
+  } else if (index + 1 == here.top) {
+    while (here.top > 0 && !stays(here.top - 1u)) --here.top;
+  }
+}
+
+template <typename F>
+void BlockStore::Change(BlockId id, F&& f) {
+  if (state(id) == BlockState::kPrivate) {
+    CountPrivate(id, -1);
+    f();
+    CountPrivate(id, +1);
+    return;
+  }
+  const RunId in = run_of(id);
+  const uint32_t index = index_of(id);
+  CountRun(in, -1);
+  AddBlock(in, id, -1);
+  f();
+  AddBlock(in, id, +1);
+  for (TierIndex t = 0; t < tier_count_; ++t) FixTop(in, t, index);
+  CountRun(in, +1);
+  Settle(in);
+}
+
+// Brings the parent's count of children and the policies up to date with a run.
+void BlockStore::Settle(RunId id) {
+  const Run& of = run(id);
+  for (TierIndex t = 0; t < tier_count_; ++t) {
+    RunTier& here = mut_tier(id, t);
+    const bool counts = of.state == BlockState::kPublished && here.resident != here.leaving;
+    if (counts != here.counted) {
+      here.counted = counts;
+      if (of.parent != RunId::kNone) {
+        RunTier& above = mut_tier(of.parent, t);
+        FERMATA_CHECK(counts || above.children > 0);
+        above.children += counts ? 1u : static_cast<uint32_t>(-1);
+        if (above.children <= 1) Tell(of.parent, t);
+      }
+    }
+    Tell(id, t);
+  }
+}
+
+void BlockStore::Tell(RunId id, TierIndex t) {
+  const Run& of = run(id);
+  RunTier& here = mut_tier(id, t);
+  const bool inserted = of.state == BlockState::kPublished && here.resident != 0;
+  if (!inserted && !here.told_inserted) return;
+  EvictionPolicy* const policy = pool(t, of.group).policy.get();
+  if (!inserted) {
+    policy->OnRemoved(id);
+    here.told_inserted = here.told_leaf = here.told_unpinned = false;
+    return;
+  }
+  const bool leaf = here.children == 0 && here.top != 0;
+  bool unpinned = false;
+  if (here.top != 0) {
+    const BlockId deepest = block_at(of, here.top - 1u);
+    unpinned = at(deepest, t).io_pins == 0 && (of.refs == 0 || !Sole(deepest, t));
+  }
+  if (!here.told_inserted) policy->OnInserted(id);
+  if (here.told_unpinned && !unpinned) policy->OnPinned(id);
+  if (here.told_leaf && !leaf) policy->OnNoLongerLeaf(id);
+  if (!here.told_leaf && leaf) policy->OnBecameLeaf(id);
+  if (!here.told_unpinned && unpinned) policy->OnUnpinned(id);
+  if (!here.told_inserted && of.superseded) policy->OnSuperseded(id);
+  here.told_inserted = true;
+  here.told_leaf = leaf;
+  here.told_unpinned = unpinned;
+}
+
+void BlockStore::Used(RunId id, TierIndex tier, SessionId session) {
+  if (run_tier(id, tier).told_inserted) pool(tier, run(id).group).policy->OnTouched(id, session);
+}
+
+BlockId BlockStore::NextVictim(TierIndex tier, GroupIndex group) {
+  const RunId id = pool(tier, group).policy->NextVictim().run;
+  if (id == RunId::kNone) return BlockId::kNone;
+  ++victims;
+  ++victim_visits;
+  return block_at(run(id), run_tier(id, tier).top - 1u);
+}
+
+bool BlockStore::Leaf(BlockId id, TierIndex tier) const {
+  const RunTier& here = run_tier(run_of(id), tier);
+  return here.children == 0 && index_of(id) + 1 >= here.top;
+}
+
+bool BlockStore::Spare(BlockId id, TierIndex tier) const {
+  return published(id) && Resident(id, tier) && (!Held(id) || !Sole(id, tier));
+}
+
+bool BlockStore::Evictable(BlockId id, TierIndex tier) const {
+  return Spare(id, tier) && !at(id, tier).leaving && at(id, tier).io_pins == 0 && Leaf(id, tier);
 }
 
 // --- residency ---
 
-bool BlockStore::Counted(BlockId id, TierIndex tier) const {
-  return block(id).state == BlockState::kPublished && Resident(id, tier) && !at(id, tier).leaving;
-}
-
-void BlockStore::CountAtParent(BlockId id, TierIndex tier, bool was) {
-  const bool is = Counted(id, tier);
-  const BlockId parent = block(id).parent;
-  if (was == is || parent == BlockId::kNone) return;
-  Residency& above = mut_at(parent, tier);
-  if (is) {
-    ++above.children;
-  } else {
-    FERMATA_CHECK(above.children > 0);
-    --above.children;
-  }
-  Tell(parent, tier);
-}
-
-void BlockStore::SetPresence(BlockId id, TierIndex tier, Presence presence, SlotId slot) {
-  const bool was = Counted(id, tier);
-  Residency& residency = mut_at(id, tier);
-  residency.presence = presence;
-  residency.slot = slot;
-  residency.voided = false;
-  if (presence == Presence::kAbsent) residency.leaving = false;
-  CountUse(id, tier);
-  CountAtParent(id, tier, was);
-}
-
 void BlockStore::BeginIncoming(BlockId id, TierIndex tier, SlotId slot) {
   FERMATA_CHECK(at(id, tier).presence == Presence::kAbsent);
-  SetPresence(id, tier, Presence::kIncoming, slot);
+  Change(id, [&] {
+    mut_at(id, tier).presence = Presence::kIncoming;
+    mut_at(id, tier).slot = slot;
+    mut_at(id, tier).voided = false;
+  });
 }
 
 void BlockStore::FinishIncoming(BlockId id, TierIndex tier) {
   FERMATA_CHECK(at(id, tier).presence == Presence::kIncoming);
-  SetPresence(id, tier, Presence::kResident, at(id, tier).slot);
-  TellAll(id);
-  if (block(id).state == BlockState::kPublished) Emit(true, id, tier);
+  Change(id, [&] {
+    mut_at(id, tier).presence = Presence::kResident;
+    mut_at(id, tier).voided = false;
+  });
+  if (published(id)) Emit(true, id, tier);
 }
 
 void BlockStore::Remove(BlockId id, TierIndex tier) {
@@ -286,195 +392,77 @@ void BlockStore::Remove(BlockId id, TierIndex tier) {
   FERMATA_CHECK(residency.presence != Presence::kAbsent && residency.io_pins == 0);
   const SlotId slot = residency.slot;
   const bool was_resident = residency.presence == Presence::kResident;
-  SetPresence(id, tier, Presence::kAbsent, SlotId::kNone);
-  tiers_[tier]->Release(block(id).group, std::span(&slot, 1));
-  TellAll(id);
-  if (block(id).state != BlockState::kPublished) return;
+  Change(id, [&] { mut_at(id, tier) = Residency{}; });
+  tiers_[tier]->Release(group(id), std::span(&slot, 1));
+  if (!published(id)) return;
   if (was_resident) Emit(false, id, tier);
   for (TierIndex t = static_cast<TierIndex>(tier + 1); t < tier_count_; ++t) {
-    if (!at(id, t).told_inserted) continue;
-    pool(t, block(id).group).policy->OnTouched(id, kNoSession);
+    if (!run_tier(run_of(id), t).told_inserted) continue;
+    Used(run_of(id), t, kNoSession);
     break;
   }
 }
 
 void BlockStore::IoPin(BlockId id, TierIndex tier) {
-  if (mut_at(id, tier).io_pins++ == 0) Tell(id, tier);
+  Change(id, [&] { ++mut_at(id, tier).io_pins; });
 }
 
 void BlockStore::IoUnpin(BlockId id, TierIndex tier) {
-  Residency& residency = mut_at(id, tier);
-  FERMATA_CHECK(residency.io_pins > 0);
-  if (--residency.io_pins != 0) return;
-  CountUse(id, tier);
-  if (block(id).state == BlockState::kPublished) {
-    Tell(id, tier);
-    return;
-  }
+  FERMATA_CHECK(at(id, tier).io_pins > 0);
+  Change(id, [&] { --mut_at(id, tier).io_pins; });
+  if (at(id, tier).io_pins != 0 || published(id)) return;
   // A dead block gives up the copies that nobody holds; a sequence may still hold its device slot.
-  if (residency.presence != Presence::kAbsent && (tier != 0 || block(id).refs == 0))
-    Remove(id, tier);
-  FreeIfUnused(id);
+  if (at(id, tier).presence != Presence::kAbsent && (tier != 0 || !Held(id))) Remove(id, tier);
+  if (state(id) == BlockState::kPrivate) {
+    FreePrivateIfUnused(id);
+  } else {
+    FreeRunIfUnused(run_of(id));
+  }
 }
 
 void BlockStore::AbortIncoming(BlockId id, TierIndex tier) {
-  Residency& residency = mut_at(id, tier);
-  FERMATA_CHECK(residency.presence == Presence::kIncoming && residency.io_pins > 0);
-  --residency.io_pins;
-  const SlotId slot = residency.slot;
-  SetPresence(id, tier, Presence::kAbsent, SlotId::kNone);
-  tiers_[tier]->Release(block(id).group, std::span(&slot, 1));
-  FreeIfUnused(id);
+  FERMATA_CHECK(at(id, tier).presence == Presence::kIncoming && at(id, tier).io_pins > 0);
+  const SlotId slot = at(id, tier).slot;
+  Change(id, [&] {
+    Residency& here = mut_at(id, tier);
+    const uint16_t pins = static_cast<uint16_t>(here.io_pins - 1);
+    here = Residency{};
+    here.io_pins = pins;
+  });
+  tiers_[tier]->Release(group(id), std::span(&slot, 1));
+  if (state(id) == BlockState::kDead) FreeRunIfUnused(run_of(id));
 }
 
 void BlockStore::SetLeaving(BlockId id, TierIndex tier, bool leaving) {
-  const bool was = Counted(id, tier);
-  Residency& residency = mut_at(id, tier);
-  residency.leaving = leaving;
-  CountAtParent(id, tier, was);
-  TellAll(id);  // A copy that leaves makes those below it needed.
+  if (at(id, tier).leaving == leaving) return;
+  Change(id, [&] { mut_at(id, tier).leaving = leaving; });
 }
 
-void BlockStore::AdoptDeviceSlot(BlockId published, BlockId from_private) {
-  const Presence presence = at(published, 0).presence;
-  FERMATA_CHECK(presence != Presence::kIncoming && at(published, 0).io_pins == 0);
-  FERMATA_CHECK(block(from_private).state == BlockState::kPrivate);
+void BlockStore::AdoptDeviceSlot(BlockId published_block, BlockId from_private) {
+  const Presence presence = at(published_block, 0).presence;
+  FERMATA_CHECK(presence != Presence::kIncoming && at(published_block, 0).io_pins == 0);
+  FERMATA_CHECK(state(from_private) == BlockState::kPrivate);
   const SlotId ours = at(from_private, 0).slot;
-  const SlotId theirs = at(published, 0).slot;
+  const SlotId theirs = at(published_block, 0).slot;
   if (presence == Presence::kResident) {
-    mut_at(published, 0).slot = ours;
+    mut_at(published_block, 0).slot = ours;
     mut_at(from_private, 0).slot = theirs;
     return;
   }
-  SetPresence(from_private, 0, Presence::kAbsent, SlotId::kNone);
-  SetPresence(published, 0, Presence::kResident, ours);
-  TellAll(published);
-  Emit(true, published, 0);
+  Change(from_private, [&] { mut_at(from_private, 0) = Residency{}; });
+  Change(published_block, [&] {
+    mut_at(published_block, 0).presence = Presence::kResident;
+    mut_at(published_block, 0).slot = ours;
+  });
+  Emit(true, published_block, 0);
 }
 
-BlockId BlockStore::DetachDeviceSlot(BlockId published) {
-  FERMATA_CHECK(Resident(published, 0) && at(published, 0).io_pins == 0);
-  const SlotId slot = at(published, 0).slot;
-  SetPresence(published, 0, Presence::kAbsent, SlotId::kNone);
-  TellAll(published);
-  Emit(false, published, 0);
-  return NewPrivate(block(published).group, slot);
-}
-
-bool BlockStore::AnyIoPins(BlockId id) const {
-  for (TierIndex t = 0; t < tier_count_; ++t) {
-    if (at(id, t).io_pins != 0) return true;
-  }
-  return false;
-}
-
-void BlockStore::FreeIfUnused(BlockId id) {
-  const Block& unused = block(id);
-  if (unused.refs != 0 || unused.state == BlockState::kPublished ||
-      unused.state == BlockState::kFree || AnyIoPins(id))
-    return;
-  for (TierIndex t = 0; t < tier_count_; ++t) {
-    if (at(id, t).presence != Presence::kAbsent) Remove(id, t);
-  }
-  Free(id);
-}
-
-uint64_t BlockStore::Kill(BlockId root, std::vector<uint64_t>* per_tier) {
-  std::vector<BlockId> doomed{root};
-  for (size_t i = 0; i < doomed.size(); ++i) {
-    for (BlockId c = block(doomed[i]).first_child; c != BlockId::kNone; c = block(c).next_sibling)
-      doomed.push_back(c);
-  }
-  // Deepest first, so that no parent goes before a child.
-  for (size_t i = doomed.size(); i-- > 0;) {
-    const BlockId id = doomed[i];
-    if (block(id).state != BlockState::kPublished) continue;
-    for (TierIndex t = 0; t < tier_count_; ++t) {
-      const bool was = Counted(id, t);
-      if (!was) continue;
-      const BlockId parent = block(id).parent;
-      if (parent != BlockId::kNone) {
-        --mut_at(parent, t).children;
-        Tell(parent, t);
-      }
-    }
-    Unlink(id);
-    mut(id).state = BlockState::kDead;
-    TellAll(id);
-    for (TierIndex t = 0; t < tier_count_; ++t) {
-      if (at(id, t).presence == Presence::kAbsent) continue;
-      SetLeaving(id, t, false);
-      // A transfer may hold the slot for long; what it brings there must not come back after a
-      // restart.
-      if (at(id, t).io_pins != 0) tiers_[t]->Forget(block(id).group, at(id, t).slot);
-      if (per_tier != nullptr && t < per_tier->size()) ++(*per_tier)[t];
-      if (Resident(id, t)) Emit(false, id, t);
-      if (at(id, t).io_pins == 0 && (t != 0 || block(id).refs == 0)) Remove(id, t);
-    }
-    FreeIfUnused(id);
-  }
-  return doomed.size();
-}
-
-bool BlockStore::SubtreeIdle(BlockId root) const {
-  std::vector<BlockId> stack{root};
-  while (!stack.empty()) {
-    const BlockId id = stack.back();
-    stack.pop_back();
-    if (block(id).refs != 0 || AnyIoPins(id)) return false;
-    for (BlockId c = block(id).first_child; c != BlockId::kNone; c = block(c).next_sibling)
-      stack.push_back(c);
-  }
-  return true;
-}
-
-// --- policy ---
-
-bool BlockStore::Needed(BlockId id, TierIndex tier) const {
-  if (block(id).refs == 0) return false;
-  for (TierIndex t = 0; t < tier; ++t) {
-    if (Resident(id, t) && !at(id, t).leaving) return false;
-  }
-  return true;
-}
-
-bool BlockStore::Pinned(BlockId id, TierIndex tier) const {
-  const Residency& residency = at(id, tier);
-  return residency.io_pins != 0 || residency.leaving || Needed(id, tier);
-}
-
-void BlockStore::Tell(BlockId id, TierIndex tier) {
-  CountUse(id, tier);
-  Residency& residency = mut_at(id, tier);
-  const bool inserted =
-      block(id).state == BlockState::kPublished && residency.presence == Presence::kResident;
-  const bool leaf = inserted && residency.children == 0;
-  const bool unpinned = inserted && !Pinned(id, tier);
-  if (!inserted && !residency.told_inserted) return;
-  Pool& p = pool(tier, block(id).group);
-  const bool evictable = inserted && !Needed(id, tier);
-  const bool leaving = evictable && residency.leaving;
-  if (evictable != residency.evictable) p.evictable += evictable ? 1 : static_cast<uint64_t>(-1);
-  residency.evictable = evictable;
-  if (leaving != residency.leaving_counted) p.leaving += leaving ? 1 : static_cast<uint64_t>(-1);
-  residency.leaving_counted = leaving;
-  if (!inserted) {
-    p.policy->OnRemoved(id);
-  } else {
-    if (!residency.told_inserted) p.policy->OnInserted(id);
-    if (residency.told_unpinned && !unpinned) p.policy->OnPinned(id);
-    if (residency.told_leaf && !leaf) p.policy->OnNoLongerLeaf(id);
-    if (!residency.told_leaf && leaf) p.policy->OnBecameLeaf(id);
-    if (!residency.told_unpinned && unpinned) p.policy->OnUnpinned(id);
-    if (!residency.told_inserted && block(id).superseded) p.policy->OnSuperseded(id);
-  }
-  residency.told_inserted = inserted;
-  residency.told_leaf = leaf;
-  residency.told_unpinned = unpinned;
-}
-
-void BlockStore::TellAll(BlockId id) {
-  for (TierIndex t = 0; t < tier_count_; ++t) Tell(id, t);
+BlockId BlockStore::DetachDeviceSlot(BlockId published_block) {
+  FERMATA_CHECK(Resident(published_block, 0) && at(published_block, 0).io_pins == 0);
+  const SlotId slot = at(published_block, 0).slot;
+  Change(published_block, [&] { mut_at(published_block, 0) = Residency{}; });
+  if (published(published_block)) Emit(false, published_block, 0);
+  return NewPrivate(group(published_block), slot);
 }
 
 void BlockStore::Emit(bool stored, BlockId id, TierIndex tier) {
@@ -483,10 +471,9 @@ void BlockStore::Emit(bool stored, BlockId id, TierIndex tier) {
     events.pop_front();
     ++events_lost;
   }
-  const Block& b = block(id);
-  events.push_back(
-      StoreEvent{stored, tier, b.group,
-                 static_cast<uint64_t>(b.depth + 1) * config_.groups[b.group].block_tokens, b.key});
+  const uint64_t end =
+      static_cast<uint64_t>(block_depth(id) + 1) * config_.groups[group(id)].block_tokens;
+  events.push_back(StoreEvent{stored, tier, group(id), end, key(id)});
 }
 
 }  // namespace fermata

@@ -11,7 +11,8 @@
 // Tiers, device_ops and the log sink are called with the lock released.
 #pragma once
 
-#include <absl/container/flat_hash_set.h>
+#include <absl/container/flat_hash_map.h>
+#include <absl/functional/function_ref.h>
 
 #include <atomic>
 #include <memory>
@@ -182,7 +183,7 @@ class Cache {
   struct RecoveredBlock;
   struct RecoveredTier;
   Status Recover() FERMATA_EXCLUDES(mu_);
-  void RestoreBlocks(TierIndex t, const absl::flat_hash_set<uint32_t>& known,
+  void RestoreBlocks(TierIndex t, const absl::flat_hash_map<uint32_t, const SpaceState*>& known,
                      std::vector<RecoveredBlock>* recovered) FERMATA_REQUIRES(mu_);
   Status OpenCheck() const FERMATA_REQUIRES(mu_);  // CLOSED once closing
   uint64_t units_of(GroupIndex group) const {
@@ -194,21 +195,35 @@ class Cache {
   void Kick() FERMATA_REQUIRES(mu_);
 
   // cache_lookup.cc
+  struct FoundGroup {
+    BlockId deepest = BlockId::kNone;
+    uint64_t blocks = 0;
+  };
   struct FoundPrefix {
-    std::vector<std::vector<BlockId>> blocks;  // per group, whole runs
-    std::vector<Hash128> chain;
-    uint64_t tokens = 0;  // joint, after `leave`
+    std::vector<FoundGroup> groups;  // as far as each goes
+    uint64_t tokens = 0;             // joint, after `leave`
+  };
+  // Tokens from where the one before ends up to `end` that lie on one tier.
+  struct Stretch {
+    uint64_t end = 0;
+    TierIndex tier = 0;
+    bool pending = false;  // on their way to the device
   };
   Status CheckName(const SpaceState& space, const LookupRequest& request, NamedPrefix* prefix) const
       FERMATA_REQUIRES(mu_);
   void FindPrefix(const SpaceState& space, const NamedPrefix& prefix, uint64_t token_limit,
                   bool on_sick_tiers_too, FoundPrefix* found) FERMATA_REQUIRES(mu_);
-  void CountTiers(const FoundPrefix& found, LookupAnswer* answer) FERMATA_REQUIRES(mu_);
-  void NoteSupersession(ObjectId session, const FoundPrefix& found) FERMATA_REQUIRES(mu_);
-  // Supersedes the path's blocks from `from` on that nobody but the session ever used.
-  void SupersedePath(const Session& session, const std::vector<RememberedBlock>& path, size_t from)
+  BlockId AnchorOf(const FoundPrefix& found, GroupIndex group) const FERMATA_REQUIRES(mu_);
+  void Stretches(BlockId deepest, GroupIndex group, std::vector<Stretch>* out) const
       FERMATA_REQUIRES(mu_);
-  uint64_t LeadingDeviceTokens(const FoundPrefix& found) const FERMATA_REQUIRES(mu_);
+  // `anchors`: per group, the last block of a prefix of `tokens`. Returns the leading tokens that
+  // are on the device.
+  uint64_t CountTiers(const std::vector<BlockId>& anchors, uint64_t tokens,
+                      LookupAnswer* answer) const FERMATA_REQUIRES(mu_);
+  void NoteSupersession(const Session& session, const FoundPrefix& found) FERMATA_REQUIRES(mu_);
+  bool AllHealthy() const;
+  // Leading blocks of a path that a healthy tier has.
+  uint64_t HealthyBlocks(const std::vector<PathPiece>& path) const FERMATA_REQUIRES(mu_);
   void EndLease(ObjectId id) FERMATA_REQUIRES(mu_);
   uint64_t JointStep() const { return joint_step_; }
 
@@ -218,11 +233,15 @@ class Cache {
   NamedPrefix PrefixOf(const Sequence& sequence) const FERMATA_REQUIRES(mu_);
   void ExtendChain(Sequence* sequence) FERMATA_REQUIRES(mu_);
   void PublishMarked(Sequence* sequence) FERMATA_REQUIRES(mu_);
-  bool PublishBlock(Sequence* sequence, GroupIndex group, uint64_t index) FERMATA_REQUIRES(mu_);
-  void CutTable(Sequence* sequence, GroupIndex group, uint64_t blocks) FERMATA_REQUIRES(mu_);
+  void PublishGroup(Sequence* sequence, GroupIndex group, SessionId serial) FERMATA_REQUIRES(mu_);
+  void MoveAnchor(Sequence* sequence, GroupIndex group, BlockId anchor) FERMATA_REQUIRES(mu_);
+  Hash128 KeyAt(const Sequence& sequence, uint64_t unit) const FERMATA_REQUIRES(mu_);
+  void ForgetNames(Sequence* sequence) FERMATA_REQUIRES(mu_);  // that the tree has
+  SessionId SerialOf(ObjectId session) const FERMATA_REQUIRES(mu_);
+  // Leaves the table what `tokens` tokens need.
+  void CutTable(Sequence* sequence, GroupIndex group, uint64_t tokens) FERMATA_REQUIRES(mu_);
   void CutSequence(Sequence* sequence, uint64_t tokens) FERMATA_REQUIRES(mu_);
-  // Lets go of what a table refers to; at once, or when the marks under way are settled.
-  void DropEntry(Sequence* sequence, const TableEntry& entry) FERMATA_REQUIRES(mu_);
+  // Lets go of a block; at once, or when the marks under way are settled.
   void DropBlock(Sequence* sequence, BlockId block) FERMATA_REQUIRES(mu_);
   void DropCopiedSources(Sequence* sequence) FERMATA_REQUIRES(mu_);
   struct AskedMark {
@@ -242,7 +261,14 @@ class Cache {
   void RememberPath(Sequence* sequence) FERMATA_REQUIRES(mu_);
   uint64_t PublishedTokens(const Sequence& sequence) const FERMATA_REQUIRES(mu_);
   uint64_t DeviceTokens(const Sequence& sequence) const FERMATA_REQUIRES(mu_);
+  // REQUIRES: the tables are not cut yet.
   void CutNames(Sequence* sequence, uint64_t tokens) FERMATA_REQUIRES(mu_);
+  // Gives the blocks of a table, from index `first` on, to `f`.
+  using BlockVisitor = absl::FunctionRef<bool(uint64_t index, BlockId block)>;  // false: stop
+  void VisitTable(const GroupTable& table, uint64_t first, BlockVisitor f) const
+      FERMATA_REQUIRES(mu_);
+  // The same for those whose bytes are not on the device; skips whole runs that are.
+  void VisitMissing(const GroupTable& table, BlockVisitor f) const FERMATA_REQUIRES(mu_);
   bool PollMarks() FERMATA_EXCLUDES(mu_);                // true when an event has fired
   void LetGo(Sequence* sequence) FERMATA_REQUIRES(mu_);  // all references, deepest first
   void RoomMayHaveGrown() FERMATA_REQUIRES(mu_);

@@ -58,6 +58,9 @@ void Cache::VisitStats(const StatVisitor& visitor) {
                 {"cache.dropped_blocks", store_->dropped},
                 {"cache.lost_blocks", store_->lost},
                 {"cache.superseded_blocks", store_->supersedings},
+                {"cache.runs", store_->runs_in_use()},
+                {"cache.victims", store_->victims},
+                {"cache.victim_visits", store_->victim_visits},
                 {"cache.recovered_blocks", recovered_blocks_},
                 {"cache.recovered_orphans", recovered_orphans_},
                 {"cache.expired_leases", expired_leases_},
@@ -106,18 +109,16 @@ void Cache::CountRefs(std::vector<uint32_t>* refs) {
   refs->assign(store_->block_capacity(), 0);
   sequences_.ForEach([&](ObjectId, const Sequence& sequence) {
     for (const GroupTable& table : sequence.groups) {
-      for (const TableEntry& entry : table.blocks) {
-        ++(*refs)[Raw(entry.block)];
-        if (entry.canonical != BlockId::kNone && entry.canonical != entry.block)
-          ++(*refs)[Raw(entry.canonical)];
-      }
+      if (table.anchor != BlockId::kNone) ++(*refs)[Raw(table.anchor)];
+      for (const OwnBlock& own : table.own) ++(*refs)[Raw(own.block)];
+      for (const BlockId block : table.tail) ++(*refs)[Raw(block)];
       for (const CopySource& source : table.copy_sources) ++(*refs)[Raw(source.block)];
     }
     for (const QuarantinedBlock& held : sequence.quarantine) ++(*refs)[Raw(held.block)];
   });
   leases_.ForEach([&](ObjectId, const Lease& lease) {
-    for (const std::vector<BlockId>& blocks : lease.blocks) {
-      for (const BlockId id : blocks) ++(*refs)[Raw(id)];
+    for (const BlockId anchor : lease.anchors) {
+      if (anchor != BlockId::kNone) ++(*refs)[Raw(anchor)];
     }
   });
 }
@@ -157,17 +158,28 @@ std::string Cache::Dump() {
     for (size_t g = 0; g < s.groups.size(); ++g) {
       add("  group %zu reserved=%zu published=%" PRIu64 " blocks=", g, s.groups[g].reserved.size(),
           s.groups[g].published);
-      for (const TableEntry& entry : s.groups[g].blocks) add("%u ", Raw(entry.block));
+      VisitTable(s.groups[g], 0, [&](uint64_t, BlockId block) {
+        add("%u ", Raw(block));
+        return true;
+      });
       out += "\n";
     }
   });
   for (uint32_t i = 0; i < store_->block_capacity(); ++i) {
-    const Block& block = store_->block(BlockId{i});
-    if (block.state == BlockState::kFree) continue;
-    add("block %u uid=%" PRIx64 " group=%u state=%u space=%u depth=%u refs=%u parent=%d%s%s at", i,
-        block.uid, block.group, static_cast<unsigned>(block.state), block.space, block.depth,
-        block.refs, static_cast<int>(Raw(block.parent)), block.superseded ? " superseded" : "",
-        block.shared ? " shared" : "");
+    const BlockId id{i};
+    if (store_->state(id) == BlockState::kFree) continue;
+    if (store_->state(id) == BlockState::kPrivate) {
+      add("block %u group=%u private refs=%u at", i, store_->group(id), store_->private_refs(id));
+    } else {
+      const BlockId parent = store_->parent_block(id);
+      const Run& run = store_->run(store_->run_of(id));
+      add("block %u uid=%" PRIx64
+          " group=%u state=%u space=%u depth=%u run=%u refs=%u parent=%d"
+          "%s%s at",
+          i, store_->uid(id), run.group, static_cast<unsigned>(run.state), run.space,
+          store_->block_depth(id), Raw(store_->run_of(id)), run.refs, static_cast<int>(Raw(parent)),
+          run.superseded ? " superseded" : "", run.shared ? " shared" : "");
+    }
     for (TierIndex t = 0; t < tiers_.size(); ++t) {
       const Residency& r = store_->at(BlockId{i}, t);
       if (r.presence == Presence::kAbsent) continue;

@@ -56,12 +56,13 @@ Status Cache::PlanLoad(Sequence* sequence, const LoadOptions& options, Job* plan
   Status wait;
   for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
     const GroupTable& table = sequence->groups[g];
-    for (const TableEntry& entry : table.blocks) {
-      if (store_->at(entry.block, 0).presence == Presence::kAbsent) ++plan->want_loads[g];
-    }
+    VisitMissing(table, [&](uint64_t, BlockId block) {
+      if (store_->at(block, 0).presence == Presence::kAbsent) ++plan->want_loads[g];
+      return true;
+    });
     const uint64_t block_tokens = config_.groups[g].block_tokens;
     const uint64_t blocks = (options.reserve_tokens + block_tokens - 1) / block_tokens;
-    const uint64_t have = table.blocks.size() + table.reserved.size();
+    const uint64_t have = table.blocks() + table.reserved.size();
     plan->want_reserve[g] = blocks > have ? blocks - have : 0;
     const uint64_t need = plan->want_loads[g] + plan->want_reserve[g];
     if (need == 0) continue;
@@ -163,8 +164,13 @@ void Cache::LaunchLoads(ObjectId id) {
   Sequence* const sequence = sequences_.Find(job->sequence);
   job->outstanding = 1;  // Ours, so that no item can end the job before all are under way.
   for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
-    for (const TableEntry& entry : sequence->groups[g].blocks) {
-      const BlockId block = entry.block;
+    // Collected first: what arrives at once changes what is missing.
+    std::vector<BlockId> missing;
+    VisitMissing(sequence->groups[g], [&](uint64_t, BlockId block) {
+      missing.push_back(block);
+      return true;
+    });
+    for (const BlockId block : missing) {
       const Presence presence = store_->at(block, 0).presence;
       if (presence == Presence::kResident) continue;
       ++job->items_total;
@@ -175,7 +181,7 @@ void Cache::LaunchLoads(ObjectId id) {
       };
       if (presence == Presence::kIncoming) {
         mover_->AwaitArrival(block, std::move(done));
-      } else if (store_->block(block).state != BlockState::kPublished || job->slots[g].empty()) {
+      } else if (!store_->published(block) || job->slots[g].empty()) {
         done(ErrorF(StatusCode::kUnavailable, "a block of the sequence was erased"));
       } else {
         const SlotId slot = job->slots[g].back();

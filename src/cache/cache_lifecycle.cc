@@ -26,8 +26,14 @@ bool Cache::ArenaInUse(GroupIndex group) {
     if (sequence.released) return;  // Waited for, as copies are: nobody could let go of it.
     const GroupTable& table = sequence.groups[group];
     in_use |= !table.reserved.empty() || sequence.job != 0;
-    for (const TableEntry& entry : table.blocks)
-      in_use |= store_->at(entry.block, 0).presence != Presence::kAbsent;
+    if (table.published != 0) {
+      std::vector<PathPiece> path;
+      store_->Path(table.anchor, 0, &path);
+      for (const PathPiece& piece : path) in_use |= store_->run_tier(piece.run, 0).present != 0;
+    }
+    in_use |= !table.own.empty();
+    for (const BlockId block : table.tail)
+      in_use |= store_->at(block, 0).presence != Presence::kAbsent;
   });
   return in_use;
 }
@@ -43,7 +49,7 @@ bool Cache::DropDeviceCopies(GroupIndex group) {
   if (!all) return false;
   for (uint32_t i = 0; i < store_->block_capacity(); ++i) {
     const BlockId id{i};
-    if (store_->block(id).group != group || store_->block(id).state == BlockState::kFree) continue;
+    if (store_->state(id) == BlockState::kFree || store_->group(id) != group) continue;
     if (store_->at(id, 0).presence == Presence::kAbsent) continue;
     if (store_->at(id, 0).io_pins != 0) {
       all = false;
@@ -51,11 +57,10 @@ bool Cache::DropDeviceCopies(GroupIndex group) {
     }
     bool elsewhere = false;
     for (TierIndex t = 1; t < tiers_.size(); ++t) elsewhere |= store_->Resident(id, t);
-    if (!elsewhere && store_->block(id).state == BlockState::kPublished)
-      store_->dropped += store_->Kill(id, nullptr);
+    if (!elsewhere && store_->published(id)) store_->dropped += store_->Kill(id, nullptr);
     // Kill leaves the slot to whoever refers to the block: a lease, which will find it dead.
-    const bool left = store_->block(id).state != BlockState::kFree &&
-                      store_->at(id, 0).presence != Presence::kAbsent;
+    const bool left =
+        store_->state(id) != BlockState::kFree && store_->at(id, 0).presence != Presence::kAbsent;
     if (left && store_->at(id, 0).io_pins == 0) store_->Remove(id, 0);
   }
   return all;
@@ -112,27 +117,37 @@ Status Cache::DeviceLost() {
   sequences_.ForEach([&](ObjectId, Sequence& sequence) {
     mu_.AssertHeld();
     for (GroupTable& table : sequence.groups) {
-      for (TableEntry& entry : table.blocks) {
-        const BlockId id = entry.block;
+      if (table.blocks() == 0) continue;
+      sequence.frozen = true;
+      std::vector<BlockId> blocks;
+      VisitTable(table, 0, [&blocks](uint64_t, BlockId id) {
+        blocks.push_back(id);
+        return true;
+      });
+      // Every entry stands for itself from now on. References first: they keep what is dropped
+      // below.
+      size_t own = 0;
+      for (uint64_t i = 0; i < blocks.size(); ++i) {
+        const BlockId id = blocks[i];
+        const bool listed =
+            i >= table.published || (own < table.own.size() && table.own[own].index == i);
+        if (i < table.published && listed) ++own;
         const bool detach =
-            twins.contains(Raw(id)) || (store_->block(id).state == BlockState::kPublished &&
-                                        store_->Resident(id, 0) && store_->at(id, 0).io_pins == 0);
-        if (!detach) continue;
-        const BlockId twin = twin_of(id);
-        store_->Ref(twin);
-        if (entry.canonical != BlockId::kNone && entry.canonical != id)
-          store_->Unref(entry.canonical);
-        entry = TableEntry{twin, BlockId::kNone};
-        store_->Unref(id);
-      }
-      for (TableEntry& entry : table.blocks) {
-        if (entry.canonical != BlockId::kNone && entry.canonical != entry.block) {
-          store_->Unref(entry.canonical);
-          entry.canonical = BlockId::kNone;
+            twins.contains(Raw(id)) ||
+            (store_->published(id) && store_->Resident(id, 0) && store_->at(id, 0).io_pins == 0);
+        if (detach) {
+          blocks[i] = twin_of(id);
+          store_->Ref(blocks[i]);
+          if (listed) store_->Unref(id);
+        } else if (!listed) {
+          store_->Ref(id);
         }
       }
-      if (!table.blocks.empty()) sequence.frozen = true;
+      if (table.anchor != BlockId::kNone) store_->Unref(table.anchor);
+      table.anchor = BlockId::kNone;
+      table.own.clear();
       table.published = 0;
+      table.tail = std::move(blocks);
     }
     if (sequence.state != SequenceState::kParked) sequence.marked = 0;
   });
@@ -140,7 +155,7 @@ Status Cache::DeviceLost() {
   // makes its block go too, since nobody can say which half of it is from before.
   for (uint32_t i = 0; i < store_->block_capacity(); ++i) {
     const BlockId id{i};
-    if (store_->block(id).state != BlockState::kPublished) continue;
+    if (!store_->published(id)) continue;
     bool elsewhere = false;
     for (TierIndex t = 1; t < tiers_.size(); ++t) elsewhere |= store_->Resident(id, t);
     if (store_->at(id, 0).presence == Presence::kIncoming && elsewhere) {
@@ -207,13 +222,14 @@ Status Cache::Reset(ResetScope scope, ObjectId target, std::vector<uint64_t>* pe
                        "target is no live session");
       serial = session->serial;
     }
-    for (uint32_t i = 0; i < store_->block_capacity(); ++i) {
-      const BlockId id{i};
-      const Block& block = store_->block(id);
-      if (block.state != BlockState::kPublished) continue;
-      if (space != nullptr && block.space != space->number) continue;
-      if (scope == ResetScope::kSession && store_->owner(id) != serial) continue;
-      store_->Kill(id, per_tier);
+    for (uint32_t i = 0; i < store_->run_capacity(); ++i) {
+      const RunId id{i};
+      const Run& run = store_->run(id);
+      if (run.state != BlockState::kPublished) continue;
+      if (space != nullptr && run.space != space->number) continue;
+      if (scope == ResetScope::kSession ? store_->owner(id) != serial : run.parent != RunId::kNone)
+        continue;
+      store_->Kill(store_->block_at(run, 0), per_tier);
     }
     sequences_.ForEach([&](ObjectId, Sequence& sequence) {
       const bool empty = sequence.tokens == 0;
@@ -267,18 +283,21 @@ Result<uint64_t> Cache::Erase(ObjectId space_id, const LookupRequest& request,
     for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
       const uint64_t block_tokens = config_.groups[g].block_tokens;
       const uint64_t first = (from_token + block_tokens - 1) / block_tokens;
-      if (first < found.blocks[g].size()) killed += store_->Kill(found.blocks[g][first], nullptr);
+      const FoundGroup& group = found.groups[g];
+      if (first >= group.blocks) continue;
+      killed +=
+          store_->Kill(store_->Ancestor(group.deepest, static_cast<uint32_t>(first)), nullptr);
     }
     // Who holds an erased block may go on using it, and publishes nothing that was computed on top
     // of it.
     sequences_.ForEach([&](ObjectId, Sequence& sequence) {
       mu_.AssertHeld();
       for (const GroupTable& table : sequence.groups) {
-        for (const TableEntry& entry : table.blocks) {
-          const BlockId id = entry.canonical;
-          if (id != BlockId::kNone && store_->block(id).state != BlockState::kPublished)
-            sequence.frozen = true;
-        }
+        // Where one block of a path is erased, so is the last.
+        if (table.anchor != BlockId::kNone && !store_->published(table.anchor))
+          sequence.frozen = true;
+        if (!table.tail.empty() && store_->state(table.tail[0]) == BlockState::kDead)
+          sequence.frozen = true;
       }
     });
     RoomMayHaveGrown();

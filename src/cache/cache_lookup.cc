@@ -113,87 +113,122 @@ Status Cache::CheckName(const SpaceState& space, const LookupRequest& request,
   return Status();
 }
 
+bool Cache::AllHealthy() const {
+  return std::all_of(tiers_.begin(), tiers_.end(),
+                     [](const auto& tier) { return tier->healthy(); });
+}
+
+uint64_t Cache::HealthyBlocks(const std::vector<PathPiece>& path) const {
+  uint64_t good = 0;
+  for (const PathPiece& piece : path) {
+    uint32_t i = piece.begin;
+    while (i < piece.end && store_->BestTier(store_->block_at(store_->run(piece.run), i)) >= 0) ++i;
+    good += i - piece.begin;
+    if (i < piece.end) break;
+  }
+  return good;
+}
+
 void Cache::FindPrefix(const SpaceState& space, const NamedPrefix& prefix, uint64_t token_limit,
                        bool on_sick_tiers_too, FoundPrefix* found) {
-  const uint64_t units = prefix.units();
-  std::vector<std::byte> scratch;
-  found->blocks.assign(config_.groups.size(), {});
+  found->groups.assign(config_.groups.size(), FoundGroup{});
+  const bool all_healthy = on_sick_tiers_too || AllHealthy();
   uint64_t tokens = token_limit;
   for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
-    const uint64_t per_block = units_of(g);
-    BlockId parent = BlockId::kNone;
-    for (uint64_t first = 0; first + per_block <= units; first += per_block) {
-      while (found->chain.size() < first + per_block) {
-        const Hash128& before = found->chain.empty() ? space.seed : found->chain.back();
-        found->chain.push_back(ChainHash(before, prefix.Name(found->chain.size(), 1, &scratch)));
-      }
-      const Hash128& key = found->chain[first + per_block - 1];
-      const BlockId id =
-          store_->Find(space.number, g, parent, key, prefix.Name(first, per_block, &scratch));
-      if (id == BlockId::kNone || (!on_sick_tiers_too && store_->BestTier(id) < 0)) break;
-      found->blocks[g].push_back(id);
-      parent = id;
+    FoundGroup& group = found->groups[g];
+    group.blocks = store_->Match(space.number, g, prefix, units_of(g), &group.deepest);
+    if (!all_healthy && group.blocks != 0) {
+      std::vector<PathPiece> path;
+      store_->Path(group.deepest, 0, &path);
+      const uint64_t good = HealthyBlocks(path);
+      if (good < group.blocks && good != 0)
+        group.deepest = store_->Ancestor(group.deepest, static_cast<uint32_t>(good - 1));
+      group.blocks = good;
     }
-    tokens = std::min(tokens, found->blocks[g].size() * config_.groups[g].block_tokens);
+    if (group.blocks == 0) group.deepest = BlockId::kNone;
+    tokens = std::min(tokens, group.blocks * config_.groups[g].block_tokens);
   }
   found->tokens = tokens / joint_step_ * joint_step_;
 }
 
-// Each stretch of the first group's block counts for the slowest tier that a group needs for it.
-void Cache::CountTiers(const FoundPrefix& found, LookupAnswer* answer) {
-  answer->tier_tokens.assign(tiers_.size(), 0);
-  const uint64_t stretch = config_.groups[0].block_tokens;
-  for (uint64_t begin = 0; begin < found.tokens; begin += stretch) {
-    int slowest = 0;
-    bool pending = false;
-    for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
-      const uint64_t block_tokens = config_.groups[g].block_tokens;
-      for (uint64_t i = begin / block_tokens; i <= (begin + stretch - 1) / block_tokens; ++i) {
-        const BlockId id = found.blocks[g][i];
-        slowest = std::max(slowest, store_->BestTier(id));
-        pending |= store_->at(id, 0).presence == Presence::kIncoming;
-      }
+// The last block of a group that the joint prefix needs.
+BlockId Cache::AnchorOf(const FoundPrefix& found, GroupIndex group) const {
+  const uint64_t blocks = found.tokens / config_.groups[group].block_tokens;
+  if (blocks == 0) return BlockId::kNone;
+  const FoundGroup& has = found.groups[group];
+  return blocks == has.blocks ? has.deepest
+                              : store_->Ancestor(has.deepest, static_cast<uint32_t>(blocks - 1));
+}
+
+void Cache::Stretches(BlockId deepest, GroupIndex group, std::vector<Stretch>* out) const {
+  const uint64_t block_tokens = config_.groups[group].block_tokens;
+  const bool all_healthy = AllHealthy();
+  std::vector<PathPiece> path;
+  if (deepest != BlockId::kNone) store_->Path(deepest, 0, &path);
+  uint64_t end = 0;
+  const auto add = [&](uint64_t blocks, int tier, bool pending) {
+    end += blocks * block_tokens;
+    const TierIndex t = static_cast<TierIndex>(std::max(tier, 0));
+    if (!out->empty() && out->back().tier == t && out->back().pending == pending) {
+      out->back().end = end;
+    } else {
+      out->push_back(Stretch{end, t, pending});
     }
-    answer->tier_tokens[static_cast<size_t>(std::max(slowest, 0))] += stretch;
-    if (pending) answer->pending_tokens += stretch;
+  };
+  for (const PathPiece& piece : path) {
+    const Run& run = store_->run(piece.run);
+    TierIndex first = 0;
+    while (first + size_t{1} < tiers_.size() && store_->run_tier(piece.run, first).present == 0)
+      ++first;
+    if (all_healthy && store_->run_tier(piece.run, first).resident == run.count) {
+      add(piece.end - piece.begin, first, false);
+      continue;
+    }
+    for (uint32_t i = piece.begin; i < piece.end; ++i) {
+      const BlockId id = store_->block_at(run, i);
+      add(1, store_->BestTier(id), store_->at(id, 0).presence == Presence::kIncoming);
+    }
   }
+}
+
+// Each token counts for the slowest tier that a group needs for it.
+uint64_t Cache::CountTiers(const std::vector<BlockId>& anchors, uint64_t tokens,
+                           LookupAnswer* answer) const {
+  answer->tier_tokens.assign(tiers_.size(), 0);
+  answer->pending_tokens = 0;
+  std::vector<std::vector<Stretch>> groups(anchors.size());
+  std::vector<size_t> at(anchors.size());
+  for (GroupIndex g = 0; g < anchors.size(); ++g) Stretches(anchors[g], g, &groups[g]);
+  uint64_t leading = 0;
+  for (uint64_t begin = 0; begin < tokens;) {
+    uint64_t end = tokens;
+    TierIndex slowest = 0;
+    bool pending = false;
+    for (size_t g = 0; g < groups.size(); ++g) {
+      while (groups[g][at[g]].end <= begin) ++at[g];
+      const Stretch& stretch = groups[g][at[g]];
+      end = std::min(end, stretch.end);
+      slowest = std::max(slowest, stretch.tier);
+      pending |= stretch.pending;
+    }
+    answer->tier_tokens[slowest] += end - begin;
+    if (pending) answer->pending_tokens += end - begin;
+    if (slowest == 0 && leading == begin) leading = end;
+    begin = end;
+  }
+  return leading;
 }
 
 // The session's next prompt leaves its last path at the first block that differs: what is beyond
 // it, and nobody else ever used, is superseded. 98 % of such blocks are never asked for again on
 // real agents' traces.
-void Cache::NoteSupersession(ObjectId id, const FoundPrefix& found) {
-  const Session* const session = sessions_.Find(id);
-  if (session == nullptr) return;
-  for (GroupIndex g = 0; g < session->path.size(); ++g) {
-    const std::vector<RememberedBlock>& path = session->path[g];
-    size_t same = 0;
-    while (same < path.size() && same < found.blocks[g].size() &&
-           path[same].block == found.blocks[g][same])
-      ++same;
-    SupersedePath(*session, path, same);
+void Cache::NoteSupersession(const Session& session, const FoundPrefix& found) {
+  for (GroupIndex g = 0; g < session.path.size(); ++g) {
+    const BlockId last = store_->DeepestAlive(session.path[g]);
+    if (last == BlockId::kNone) continue;
+    const uint32_t same = store_->CommonDepth(last, found.groups[g].deepest);
+    store_->SupersedePath(last, same, session.serial);
   }
-}
-
-void Cache::SupersedePath(const Session& session, const std::vector<RememberedBlock>& path,
-                          size_t from) {
-  for (size_t i = from; i < path.size(); ++i) {
-    if (!store_->IsAlive(path[i].block, path[i].uid)) continue;
-    if (store_->owner(path[i].block) == session.serial) store_->Supersede(path[i].block);
-  }
-}
-
-uint64_t Cache::LeadingDeviceTokens(const FoundPrefix& found) const {
-  uint64_t tokens = found.tokens;
-  for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
-    uint64_t blocks = 0;
-    for (const BlockId id : found.blocks[g]) {
-      if (store_->BestTier(id) != 0) break;
-      ++blocks;
-    }
-    tokens = std::min(tokens, blocks * config_.groups[g].block_tokens);
-  }
-  return tokens;
 }
 
 Result<LookupAnswer> Cache::Lookup(ObjectId space_id, const LookupRequest& request) {
@@ -214,13 +249,22 @@ Result<LookupAnswer> Cache::Lookup(ObjectId space_id, const LookupRequest& reque
   const uint64_t limit = total > request.leave_tokens ? total - request.leave_tokens : 0;
   FoundPrefix found;
   FindPrefix(*space, prefix, limit, /*on_sick_tiers_too=*/false, &found);
-  if (request.lease && request.session != 0) NoteSupersession(request.session, found);
-  // What is not worth loading is left to be computed again.
-  const uint64_t worth = placement_->WorthTaking(LeadingDeviceTokens(found), found.tokens);
-  found.tokens = std::min(found.tokens, worth) / joint_step_ * joint_step_;
+  if (request.lease && request.session != 0)
+    NoteSupersession(*sessions_.Find(request.session), found);
   LookupAnswer answer;
+  std::vector<BlockId> anchors(config_.groups.size());
+  const auto count = [&] {
+    mu_.AssertHeld();
+    for (GroupIndex g = 0; g < anchors.size(); ++g) anchors[g] = AnchorOf(found, g);
+    return CountTiers(anchors, found.tokens, &answer);
+  };
+  // What is not worth loading is left to be computed again.
+  const uint64_t worth = placement_->WorthTaking(count(), found.tokens);
+  if (worth < found.tokens) {
+    found.tokens = worth / joint_step_ * joint_step_;
+    count();
+  }
   answer.hit_tokens = found.tokens;
-  CountTiers(found, &answer);
   if (!request.lease) return answer;
   if (found.tokens == 0) {
     query_tokens_ += total;
@@ -235,23 +279,10 @@ Result<LookupAnswer> Cache::Lookup(ObjectId space_id, const LookupRequest& reque
   lease->deadline_ns = request.lease_deadline_ns != 0
                            ? request.lease_deadline_ns
                            : now + std::min(config_.lease_ns, UINT64_MAX - now);
-  const uint64_t units = found.tokens / config_.chain_tokens;
-  if (space->key_mode == KeyMode::kTokens) {
-    lease->token_ids.assign(request.tokens.begin(),
-                            request.tokens.begin() + static_cast<std::ptrdiff_t>(found.tokens));
-  } else {
-    lease->keys.assign(request.keys.begin(), request.keys.begin() + static_cast<std::ptrdiff_t>(
-                                                                        units * request.key_bytes));
-    lease->key_bytes = request.key_bytes;
-  }
+  lease->key_bytes = request.key_bytes;
   lease->extras = request.extras;
-  found.chain.resize(units);
-  lease->chain = std::move(found.chain);
-  lease->blocks = std::move(found.blocks);
-  for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
-    lease->blocks[g].resize(found.tokens / config_.groups[g].block_tokens);
-    for (const BlockId id : lease->blocks[g]) store_->Ref(id);
-  }
+  lease->anchors = std::move(anchors);
+  for (const BlockId anchor : lease->anchors) store_->Ref(anchor);
   ++space->users;
   const uint64_t deadline = lease->deadline_ns;
   Lease* const raw = lease.get();
@@ -273,10 +304,10 @@ Result<LookupAnswer> Cache::Lookup(ObjectId space_id, const LookupRequest& reque
 // EXPIRED.
 void Cache::EndLease(ObjectId id) {
   Lease* const lease = leases_.Find(id);
-  for (std::vector<BlockId>& blocks : lease->blocks) {
-    for (size_t i = blocks.size(); i-- > 0;) store_->Unref(blocks[i]);
-    blocks.clear();
+  for (const BlockId anchor : lease->anchors) {
+    if (anchor != BlockId::kNone) store_->Unref(anchor);
   }
+  lease->anchors.clear();
   if (lease->timer != 0) executor_->CancelTimer(lease->timer);
   --lease->space->users;
   lease->expired = true;
@@ -314,9 +345,8 @@ Status Cache::TakeLease(ObjectId lease_id, ObjectId sequence_id) {
   }
   if (!lease->expired && lease->deadline_ns <= clock_->NowNs()) EndLease(lease_id);
   bool killed = false;
-  for (const std::vector<BlockId>& blocks : lease->blocks) {
-    for (const BlockId id : blocks) killed |= store_->block(id).state != BlockState::kPublished;
-  }
+  for (const BlockId anchor : lease->anchors)
+    killed |= anchor != BlockId::kNone && !store_->published(anchor);
   if (lease->expired || killed) {
     if (!lease->expired) EndLease(lease_id);
     std::erase(expired_, lease_id);
@@ -324,31 +354,28 @@ Status Cache::TakeLease(ObjectId lease_id, ObjectId sequence_id) {
     return ReasonF(StatusCode::kFailedPrecondition, Reason::kLeaseExpired,
                    killed ? "the leased blocks were erased" : "the lease has expired");
   }
-  FoundPrefix found;
-  found.blocks = lease->blocks;
-  found.tokens = lease->tokens;
   LookupAnswer counted;
-  CountTiers(found, &counted);
+  CountTiers(lease->anchors, lease->tokens, &counted);
   for (TierIndex t = 0; t < tiers_.size(); ++t)
     store_->counters(t).hit_tokens += counted.tier_tokens[t];
   query_tokens_ += lease->query_tokens;
   hit_tokens_ += lease->tokens;
   if (sequence->session == 0) sequence->session = lease->session;
-  const Session* const session = sessions_.Find(sequence->session);
-  const SessionId serial = session == nullptr ? kNoSession : session->serial;
+  const SessionId serial = SerialOf(sequence->session);
   for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
     GroupTable& table = sequence->groups[g];
-    for (const BlockId id : lease->blocks[g]) {
-      store_->Touch(id, serial);
-      table.blocks.push_back(TableEntry{id, id});  // The lease's reference becomes the table's.
-    }
-    table.published = table.blocks.size();
+    table.anchor = lease->anchors[g];  // The lease's reference becomes the table's.
+    table.published = lease->tokens / config_.groups[g].block_tokens;
+    if (table.anchor != BlockId::kNone) store_->TouchPath(table.anchor, 0, serial);
   }
   sequence->tokens = sequence->marked = lease->tokens;
-  sequence->token_ids = std::move(lease->token_ids);
-  sequence->keys = std::move(lease->keys);
+  sequence->named_from = lease->tokens / config_.chain_tokens;
+  const BlockId last = sequence->groups[0].anchor;
+  sequence->key_before = last == BlockId::kNone ? sequence->space->seed : store_->key(last);
+  sequence->token_ids.clear();
+  sequence->keys.clear();
+  sequence->chain.clear();
   sequence->key_bytes = lease->key_bytes;
-  sequence->chain = std::move(lease->chain);
   if (lease->timer != 0) executor_->CancelTimer(lease->timer);
   --lease->space->users;
   leases_.Remove(lease_id);
@@ -379,19 +406,15 @@ Result<uint64_t> Cache::TrimLease(ObjectId id, uint64_t tokens) {
     return ReasonF(StatusCode::kFailedPrecondition, Reason::kLeaseExpired, "the lease has expired");
   if (tokens >= lease->tokens) return lease->tokens;
   lease->tokens = tokens / joint_step_ * joint_step_;
-  const uint64_t units = lease->tokens / config_.chain_tokens;
   for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
-    std::vector<BlockId>& blocks = lease->blocks[g];
-    while (blocks.size() > lease->tokens / config_.groups[g].block_tokens) {
-      store_->Unref(blocks.back());
-      blocks.pop_back();
-    }
-  }
-  lease->chain.resize(units);
-  if (lease->space->key_mode == KeyMode::kTokens) {
-    lease->token_ids.resize(lease->tokens);
-  } else {
-    lease->keys.resize(units * lease->key_bytes);
+    const uint64_t blocks = lease->tokens / config_.groups[g].block_tokens;
+    const BlockId old = lease->anchors[g];
+    if (old == BlockId::kNone) continue;
+    BlockId& anchor = lease->anchors[g];
+    anchor =
+        blocks == 0 ? BlockId::kNone : store_->Ancestor(old, static_cast<uint32_t>(blocks - 1));
+    if (anchor != BlockId::kNone) store_->Ref(anchor);
+    store_->Unref(old);
   }
   RoomMayHaveGrown();
   return lease->tokens;

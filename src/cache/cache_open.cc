@@ -13,6 +13,13 @@
 #include "tiers/ssd_tier.h"
 
 namespace fermata {
+namespace {
+
+// Uids of one opening of a durable tier: kMaxRun of them go to each run, 2^35 runs. Versions before
+// 0.2 shifted by 40, which a later incarnation never meets.
+constexpr uint32_t kIncarnationShift = 44;
+
+}  // namespace
 
 // Tells the executor when a tier has completions.
 class Cache::TierPoller final : public Poller {
@@ -186,7 +193,7 @@ Status Cache::OpenTiers(std::unique_ptr<DeviceOps> ops) {
   }
   {
     MutexLock lock(&mu_);
-    store_ = std::make_unique<BlockStore>(config_, raw, incarnation << 40 | 1);
+    store_ = std::make_unique<BlockStore>(config_, raw, incarnation << kIncarnationShift | 1);
     placement_ = FindPlacement(config_.policy)();
     mover_ = std::make_unique<Mover>(store_.get(), placement_.get(), staging_.get(), [this] {
       mu_.AssertHeld();
@@ -239,10 +246,10 @@ Status Cache::Recover() {
     space_table_.Settle();
     for (TierIndex t = 1; t < tiers_.size(); ++t) {
       RecoveredTier& found = recovered[t];
-      absl::flat_hash_set<uint32_t> known;
+      absl::flat_hash_map<uint32_t, const SpaceState*> known;
       for (const SpaceRecord& record : found.spaces) {
-        if (space_table_.Find(record.identity)->number == record.number)
-          known.insert(record.number);
+        const SpaceState* const space = space_table_.Find(record.identity);
+        if (space->number == record.number) known.emplace(record.number, space);
       }
       RestoreBlocks(t, known, &found.blocks);
       found.spaces.clear();
@@ -261,7 +268,8 @@ Status Cache::Recover() {
 
 // Takes what a durable tier kept into the index: blocks of the spaces in `known`, that fit, and
 // whose parents do. The others' slots are free.
-void Cache::RestoreBlocks(TierIndex t, const absl::flat_hash_set<uint32_t>& known,
+void Cache::RestoreBlocks(TierIndex t,
+                          const absl::flat_hash_map<uint32_t, const SpaceState*>& known,
                           std::vector<RecoveredBlock>* recovered) {
   std::vector<RecoveredBlock>& blocks = *recovered;
   std::unordered_map<uint64_t, size_t> by_uid;
@@ -296,12 +304,14 @@ void Cache::RestoreBlocks(TierIndex t, const absl::flat_hash_set<uint32_t>& know
       } else {
         fits = fits && b.record.depth == 0;
       }
+      const SpaceState* const space = fits ? known.at(b.record.space) : nullptr;
+      fits = fits &&
+             store_->FindChild(b.record.space, b.record.group, parent, b.name) == BlockId::kNone;
       if (fits) {
-        fits = store_->Find(b.record.space, b.record.group, parent, b.record.key, b.name) ==
-               BlockId::kNone;
-      }
-      if (fits) {
-        b.restored = store_->Restore(b.record, parent, t, b.slot);
+        const bool plain = space->key_mode == KeyMode::kTokens &&
+                           b.name.size() == config_.groups[b.record.group].block_tokens * 4;
+        const Hash128 before = parent == BlockId::kNone ? space->seed : store_->key(parent);
+        b.restored = store_->Restore(b.record, space->seed, before, parent, plain, t, b.slot);
         ++recovered_blocks_;
       } else {
         tiers_[t]->Release(b.record.group, std::span(&b.slot, 1));

@@ -14,11 +14,31 @@ namespace fermata {
 Status Cache::PlanDemotions(const Sequence& sequence, ParkMode mode, std::vector<BlockId>* demote,
                             std::vector<BlockId>* drop) {
   for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
+    const GroupTable& table = sequence.groups[g];
     std::vector<BlockId> path;  // as far as it is published
-    for (const TableEntry& entry : sequence.groups[g].blocks) {
-      const BlockId id = entry.canonical;
-      if (id == BlockId::kNone || store_->block(id).state != BlockState::kPublished) break;
-      path.push_back(id);
+    std::vector<bool> ours;     // nobody else refers to it or to what continues it
+    BlockId deepest = table.anchor;
+    if (!table.tail.empty() && store_->state(table.tail[0]) != BlockState::kPrivate)
+      deepest = table.tail[0];  // A cut left part of a published block.
+    if (deepest != BlockId::kNone && store_->published(deepest)) {
+      std::vector<PathPiece> pieces;
+      store_->Path(deepest, 0, &pieces);
+      path.resize(pieces.empty() ? 0 : store_->block_depth(deepest) + 1);
+      ours.resize(path.size());
+      bool alone = true;
+      for (size_t p = pieces.size(); p-- > 0;) {
+        const Run& run = store_->run(pieces[p].run);
+        // One by what is below it on the path, or by being its end; one more where the anchor is
+        // not the end.
+        const bool anchored = table.anchor != deepest && table.anchor != BlockId::kNone &&
+                              store_->run_of(table.anchor) == pieces[p].run;
+        alone = alone && run.refs == (anchored ? 2u : 1u);
+        for (uint32_t i = pieces[p].begin; i < pieces[p].end; ++i) {
+          path[run.depth + i] = store_->block_at(run, i);
+          ours[run.depth + i] = alone;
+        }
+      }
+      for (const OwnBlock& own : table.own) ours[own.index] = false;
     }
     // Ours to move: nobody else's, and on the device. What lies below already needs no room;
     // demoting it is dropping the device's copy.
@@ -27,7 +47,7 @@ Status Cache::PlanDemotions(const Sequence& sequence, ParkMode mode, std::vector
     uint64_t need = 0;
     for (size_t i = 0; i < path.size(); ++i) {
       const BlockId id = path[i];
-      if (id != sequence.groups[g].blocks[i].block || store_->block(id).refs != 1) continue;
+      if (!ours[i]) continue;
       if (!store_->Resident(id, 0)) continue;
       fates[i] = Fate::kNeedsRoom;
       for (TierIndex t = 1; t < tiers_.size(); ++t) {
@@ -43,7 +63,7 @@ Status Cache::PlanDemotions(const Sequence& sequence, ParkMode mode, std::vector
         const Residency& there = store_->at(path[i], t);
         // What of the path lies there stays; a durable tier gets what is missing of it, too.
         if (there.presence != Presence::kAbsent) {
-          taken += there.evictable ? 1 : 0;
+          taken += store_->Spare(path[i], t) ? 1 : 0;
         } else if (tiers_[t]->has(kTierDurable)) {
           taken += fates[i] != Fate::kNeedsRoom ? 1 : 0;
         }
@@ -116,21 +136,21 @@ void Cache::RunPark(Sequence* sequence, ParkMode mode, ObjectId job_id,
   for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
     GroupTable& table = sequence->groups[g];
     table.parked.clear();
-    for (size_t i = 0; i < kept / config_.groups[g].block_tokens; ++i) {
-      const BlockId block = table.blocks[i].canonical;
-      table.parked.push_back(RememberedBlock{block, store_->block(block).uid});
+    const uint64_t blocks = kept / config_.groups[g].block_tokens;
+    if (blocks != 0 && store_->published(table.anchor)) {
+      store_->Remember(store_->Ancestor(table.anchor, static_cast<uint32_t>(blocks - 1)),
+                       &table.parked);
     }
   }
   CutNames(sequence, kept);
   LetGo(sequence);
-  for (GroupTable& table : sequence->groups) table.published = 0;
   sequence->state = SequenceState::kParked;
   if (mode == ParkMode::kLazy) {
     RoomMayHaveGrown();
     return;
   }
   for (const BlockId block : drop) {
-    if (store_->block(block).state == BlockState::kPublished && store_->SubtreeIdle(block)) {
+    if (store_->published(block) && store_->SubtreeIdle(block)) {
       store_->dropped += store_->Kill(block, nullptr);
       ++store_->counters(0).evictions;
     }
@@ -169,40 +189,48 @@ Result<ObjectId> Cache::Resume(ObjectId id, const LoadOptions& options) {
   if (sequence->state != SequenceState::kParked) {
     return ReasonF(StatusCode::kFailedPrecondition, Reason::kState, "the sequence is not parked");
   }
-  uint64_t tokens = sequence->tokens;
+  FoundPrefix found;
+  found.groups.resize(config_.groups.size());
+  found.tokens = sequence->tokens;
+  const bool all_healthy = AllHealthy();
   for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
-    uint64_t blocks = 0;
-    for (const RememberedBlock& r : sequence->groups[g].parked) {
-      if (!store_->IsAlive(r.block, r.uid) || store_->BestTier(r.block) < 0) break;
-      ++blocks;
+    FoundGroup& group = found.groups[g];
+    group.deepest = store_->DeepestAlive(sequence->groups[g].parked);
+    if (group.deepest == BlockId::kNone) {
+      found.tokens = 0;
+      continue;
     }
-    tokens = std::min(tokens, blocks * config_.groups[g].block_tokens);
+    group.blocks = store_->block_depth(group.deepest) + 1;
+    if (!all_healthy) {
+      std::vector<PathPiece> path;
+      store_->Path(group.deepest, 0, &path);
+      group.blocks = HealthyBlocks(path);
+    }
+    found.tokens = std::min(found.tokens, group.blocks * config_.groups[g].block_tokens);
   }
-  tokens = tokens / joint_step_ * joint_step_;
-  const Session* const session = sessions_.Find(sequence->session);
-  const SessionId serial = session == nullptr ? kNoSession : session->serial;
+  found.tokens = found.tokens / joint_step_ * joint_step_;
+  const uint64_t tokens = found.tokens;
   for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
     GroupTable& table = sequence->groups[g];
-    for (size_t i = 0; i < tokens / config_.groups[g].block_tokens; ++i) {
-      const BlockId block = table.parked[i].block;
-      store_->Ref(block);
-      table.blocks.push_back(TableEntry{block, block});
-    }
-    table.published = table.blocks.size();
+    if (found.groups[g].deepest != BlockId::kNone)
+      found.groups[g].blocks = store_->block_depth(found.groups[g].deepest) + 1;
+    table.anchor = AnchorOf(found, g);
+    table.published = tokens / config_.groups[g].block_tokens;
+    if (table.anchor != BlockId::kNone) store_->Ref(table.anchor);
   }
   sequence->state = SequenceState::kRunning;
   Result<ObjectId> job = StartLoad(sequence, options);
   if (!job.ok()) {
     LetGo(sequence);
-    for (GroupTable& table : sequence->groups) table.published = 0;
     sequence->state = SequenceState::kParked;
     return job;
   }
+  const SessionId serial = SerialOf(sequence->session);
   for (GroupTable& table : sequence->groups) {
-    for (const TableEntry& entry : table.blocks) store_->Touch(entry.block, serial);
+    if (table.anchor != BlockId::kNone) store_->TouchPath(table.anchor, 0, serial);
     table.parked.clear();
   }
-  CutNames(sequence, tokens);
+  if (tokens < sequence->tokens) CutNames(sequence, tokens);
   resumed_tokens_ += tokens;
   return job;
 }

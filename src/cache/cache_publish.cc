@@ -109,87 +109,136 @@ NamedPrefix Cache::PrefixOf(const Sequence& sequence) const {
   prefix.keys = sequence.keys;
   prefix.key_bytes = sequence.key_bytes;
   prefix.extras = sequence.extras;
+  prefix.begin = sequence.named_from;
   return prefix;
+}
+
+Hash128 Cache::KeyAt(const Sequence& sequence, uint64_t unit) const {
+  return unit == sequence.named_from ? sequence.key_before
+                                     : sequence.chain[unit - sequence.named_from - 1];
 }
 
 void Cache::ExtendChain(Sequence* sequence) {
   const NamedPrefix prefix = PrefixOf(*sequence);
   const uint64_t units = std::min(prefix.units(), sequence->marked / config_.chain_tokens);
   std::vector<std::byte> scratch;
-  while (sequence->chain.size() < units) {
-    const Hash128& before =
-        sequence->chain.empty() ? sequence->space->seed : sequence->chain.back();
-    sequence->chain.push_back(ChainHash(before, prefix.Name(sequence->chain.size(), 1, &scratch)));
+  for (uint64_t unit = sequence->named_from + sequence->chain.size(); unit < units; ++unit) {
+    sequence->chain.push_back(ChainHash(KeyAt(*sequence, unit), prefix.Name(unit, 1, &scratch)));
   }
+}
+
+SessionId Cache::SerialOf(ObjectId id) const {
+  const Session* const session = sessions_.Find(id);
+  return session == nullptr ? kNoSession : session->serial;
 }
 
 void Cache::PublishMarked(Sequence* sequence) {
   if (sequence->no_store || sequence->frozen || sequence->state == SequenceState::kParked) return;
   ExtendChain(sequence);
-  bool any = false;
-  for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
-    GroupTable& table = sequence->groups[g];
-    while ((table.published + 1) * units_of(g) <= sequence->chain.size() && !sequence->frozen) {
-      if (!PublishBlock(sequence, g, table.published)) break;
-      ++table.published;
-      any = true;
-    }
+  uint64_t before = 0;
+  uint64_t after = 0;
+  for (GroupIndex g = 0; g < config_.groups.size() && !sequence->frozen; ++g) {
+    before += sequence->groups[g].published;
+    PublishGroup(sequence, g, SerialOf(sequence->session));
+    after += sequence->groups[g].published;
   }
-  if (any) RememberPath(sequence);
+  if (after == before) return;
+  ForgetNames(sequence);
+  RememberPath(sequence);
 }
 
-bool Cache::PublishBlock(Sequence* sequence, GroupIndex group, uint64_t index) {
+void Cache::MoveAnchor(Sequence* sequence, GroupIndex group, BlockId anchor) {
   GroupTable& table = sequence->groups[group];
-  TableEntry& entry = table.blocks[index];
-  BlockId parent = BlockId::kNone;
-  if (index > 0) {
-    parent = table.blocks[index - 1].canonical;
-    // What a reset or an erase took out of the index is not continued under its old name.
-    if (parent == BlockId::kNone || store_->block(parent).state != BlockState::kPublished) {
-      sequence->frozen = true;
-      return false;
-    }
-  }
-  const Session* const session = sessions_.Find(sequence->session);
-  const SessionId serial = session == nullptr ? kNoSession : session->serial;
-  std::vector<std::byte> scratch;
+  if (anchor == table.anchor) return;
+  store_->Ref(anchor);
+  if (table.anchor != BlockId::kNone) store_->Unref(table.anchor);
+  table.anchor = anchor;
+}
+
+void Cache::PublishGroup(Sequence* sequence, GroupIndex group, SessionId serial) {
+  GroupTable& table = sequence->groups[group];
   const uint64_t units = units_of(group);
+  const uint64_t named = sequence->named_from + sequence->chain.size();
+  if ((table.published + 1) * units > named) return;
+  // What a reset or an erase took out of the index is not continued under its old name.
+  if (table.anchor != BlockId::kNone && !store_->published(table.anchor)) {
+    sequence->frozen = true;
+    return;
+  }
   const NamedPrefix prefix = PrefixOf(*sequence);
-  const std::span<const std::byte> name = prefix.Name(index * units, units, &scratch);
-  const Hash128 key = sequence->chain[(index + 1) * units - 1];
-  const BlockId existing = store_->Find(sequence->space->number, group, parent, key, name);
-  if (existing == entry.block) {  // A relative that shares the block has published it.
-    entry.canonical = existing;
-    store_->Touch(existing, serial);
-    return true;
-  }
-  if (existing == BlockId::kNone) {
-    if (store_->block(entry.block).state != BlockState::kPrivate) {
-      sequence->frozen = true;
-      return false;
+  std::vector<std::byte> scratch;
+  const uint64_t touched_from = table.published;
+  BlockId above = table.anchor;  // held only while it is the anchor
+  size_t done = 0;               // blocks of the tail
+  while ((table.published + 1) * units <= named) {
+    const uint64_t first = table.published * units;
+    BlockStore::Name name;
+    name.space = sequence->space->number;
+    name.seed = sequence->space->seed;
+    name.parent = above;
+    name.bytes = prefix.Name(first, units, &scratch);
+    name.key = KeyAt(*sequence, first + units);
+    name.plain = prefix.mode == KeyMode::kTokens &&
+                 name.bytes.size() == units * config_.chain_tokens * sizeof(uint32_t);
+    const BlockId block = table.tail[done];
+    const BlockId existing = store_->FindChild(name.space, group, above, name.bytes);
+    if (existing == BlockId::kNone) {
+      if (store_->state(block) != BlockState::kPrivate) {
+        sequence->frozen = true;
+        break;
+      }
+      if (above != table.anchor) MoveAnchor(sequence, group, above);
+      store_->Publish(block, name, serial, /*ours=*/above != BlockId::kNone);
+      table.anchor = block;  // The tail's reference becomes the anchor's.
+    } else if (existing == block) {
+      // A relative that shares the block has published it.
+      if (table.anchor != BlockId::kNone) store_->Unref(table.anchor);
+      table.anchor = block;
+    } else {
+      const bool ours_alone =
+          store_->state(block) == BlockState::kPrivate && store_->private_refs(block) == 1;
+      const Residency& there = store_->at(existing, 0);
+      const bool unheld = !store_->Held(existing) && there.presence == Presence::kResident &&
+                          there.io_pins == 0 && !there.leaving;
+      if (ours_alone && (unheld || (there.presence == Presence::kAbsent && there.io_pins == 0))) {
+        // The same block lies on a lower tier only, or in a device slot that nobody holds: our slot
+        // becomes its place on the device, and the other one is free.
+        store_->AdoptDeviceSlot(existing, block);
+        store_->Unref(block);
+      } else {
+        // A duplicate: the engine's table keeps its own slot, and the published one stays while we
+        // rely on it.
+        table.own.push_back(OwnBlock{table.published, block});
+      }
     }
-    store_->Publish(entry.block, sequence->space->number, parent, static_cast<uint32_t>(index), key,
-                    name, serial);
-    entry.canonical = entry.block;
-    return true;
+    above = existing == BlockId::kNone ? block : existing;
+    ++table.published;
+    ++done;
   }
-  const bool ours_alone = store_->block(entry.block).refs == 1;
-  const bool unheld = store_->block(existing).refs == 0 && store_->Resident(existing, 0) &&
-                      store_->at(existing, 0).io_pins == 0 && !store_->at(existing, 0).leaving;
-  store_->Ref(existing);
-  store_->Touch(existing, serial);
-  if (ours_alone && (unheld || store_->at(existing, 0).presence == Presence::kAbsent)) {
-    // The same block lies on a lower tier only, or in a device slot that nobody holds: our slot
-    // becomes its place on the device, and the other one is free.
-    store_->AdoptDeviceSlot(existing, entry.block);
-    store_->Unref(entry.block);
-    entry.block = entry.canonical = existing;
-    return true;
+  table.tail.erase(table.tail.begin(), table.tail.begin() + static_cast<std::ptrdiff_t>(done));
+  if (above == BlockId::kNone) return;
+  MoveAnchor(sequence, group, above);
+  store_->TouchPath(above, static_cast<uint32_t>(touched_from), serial);
+}
+
+void Cache::ForgetNames(Sequence* sequence) {
+  uint64_t tokens = UINT64_MAX;
+  for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
+    tokens = std::min(tokens, sequence->groups[g].published * config_.groups[g].block_tokens);
   }
-  // A duplicate: the engine's table keeps its own slot, and the published one stays while we rely
-  // on it.
-  entry.canonical = existing;
-  return true;
+  const uint64_t unit = tokens / config_.chain_tokens;
+  if (unit <= sequence->named_from) return;
+  const auto units = static_cast<std::ptrdiff_t>(unit - sequence->named_from);
+  sequence->key_before = KeyAt(*sequence, unit);
+  sequence->chain.erase(sequence->chain.begin(), sequence->chain.begin() + units);
+  if (sequence->space->key_mode == KeyMode::kTokens) {
+    sequence->token_ids.erase(sequence->token_ids.begin(),
+                              sequence->token_ids.begin() + units * config_.chain_tokens);
+  } else {
+    sequence->keys.erase(sequence->keys.begin(),
+                         sequence->keys.begin() + units * sequence->key_bytes);
+  }
+  sequence->named_from = unit;
 }
 
 void Cache::RememberPath(Sequence* sequence) {
@@ -200,21 +249,42 @@ void Cache::RememberPath(Sequence* sequence) {
     session->path_sequence = sequence->id;
     for (GroupTable& table : sequence->groups) table.remembered = 0;
   }
+  const auto length = [](const std::vector<RememberedPiece>& path) {
+    return path.empty() ? 0 : path.back().depth + path.back().count;
+  };
   for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
     GroupTable& table = sequence->groups[g];
-    std::vector<RememberedBlock>& path = session->path[g];
-    for (; table.remembered < table.published; ++table.remembered) {
-      const BlockId id = table.blocks[table.remembered].canonical;
-      if (table.remembered < path.size()) {
-        if (path[table.remembered].block == id &&
-            path[table.remembered].uid == store_->block(id).uid)
-          continue;
-        // The sequence was cut and went on differently: so did the session's prompt.
-        SupersedePath(*session, path, table.remembered);
-        path.resize(table.remembered);
+    std::vector<RememberedPiece>& path = session->path[g];
+    if (table.published == 0 || !store_->published(table.anchor)) continue;
+    if (table.remembered < length(path)) {
+      // The sequence was cut. If it went on differently, so did the session's prompt.
+      const BlockId last = store_->DeepestAlive(path);
+      const uint32_t same = store_->CommonDepth(last, table.anchor);
+      if (same < table.published) {
+        if (last != BlockId::kNone) store_->SupersedePath(last, same, session->serial);
+        while (!path.empty() && path.back().depth >= same) path.pop_back();
+        if (!path.empty())
+          path.back().count = std::min(path.back().count, same - path.back().depth);
       }
-      path.push_back(RememberedBlock{id, store_->block(id).uid});
     }
+    const uint32_t from = length(path);
+    if (table.published > from) {
+      std::vector<PathPiece> pieces;
+      store_->Path(table.anchor, from, &pieces);
+      for (const PathPiece& piece : pieces) {
+        const Run& run = store_->run(piece.run);
+        const uint64_t uid = run.first_uid + piece.begin;
+        const uint32_t count = piece.end - piece.begin;
+        if (!path.empty() && path.back().uid + path.back().count == uid) {
+          path.back().count += count;
+          path.back().run = piece.run;
+        } else {
+          path.push_back(RememberedPiece{piece.run, store_->block_at(run, piece.begin), uid,
+                                         run.depth + piece.begin, count});
+        }
+      }
+    }
+    table.remembered = table.published;
   }
 }
 

@@ -49,6 +49,7 @@ Result<ObjectId> Cache::CreateSequence(ObjectId space_id, SequenceOptions option
   sequence->session = options.session;
   sequence->no_store = options.no_store;
   sequence->extras = std::move(options.extras);
+  sequence->key_before = handle->space->seed;
   sequence->groups.resize(config_.groups.size());
   ++handle->space->users;
   Sequence* const raw = sequence.get();
@@ -84,7 +85,8 @@ Status Cache::Append(const AppendRequest& request, std::vector<BlockCopy>* copie
       return ErrorF(StatusCode::kInvalidArgument, "key_bytes is %u, want %s", request.key_bytes,
                     sequence->key_bytes == 0 ? "1..255" : "what earlier keys of the sequence have");
     }
-    const uint64_t named = (sequence->keys.size() + request.keys.size()) / request.key_bytes;
+    const uint64_t named =
+        sequence->named_from + (sequence->keys.size() + request.keys.size()) / request.key_bytes;
     if (named > total / config_.chain_tokens) {
       return ErrorF(StatusCode::kInvalidArgument,
                     "key_count names %" PRIu64 " units, but %" PRIu64 " tokens fill only %" PRIu64,
@@ -100,15 +102,16 @@ Status Cache::Append(const AppendRequest& request, std::vector<BlockCopy>* copie
     const uint64_t block_tokens = config_.groups[g].block_tokens;
     const GroupTable& table = sequence->groups[g];
     if (request.token_count == 0 || sequence->tokens % block_tokens == 0) continue;
-    const Block& tail = store_->block(table.blocks.back().block);
-    if (!store_->Resident(table.blocks.back().block, 0)) {
+    const BlockId tail = table.tail.back();
+    if (!store_->Resident(tail, 0)) {
       return ReasonF(StatusCode::kFailedPrecondition, Reason::kState,
                      "the sequence's last block is not on the device: load it first");
     }
     // What others hold, may find, or are copying from is not written on.
     // Those who copy from it have been told to before now: the engine runs copies in order.
-    copy_tail[g] = tail.refs - tail.copies > 1 || tail.state == BlockState::kPublished ||
-                   store_->at(table.blocks.back().block, 0).io_pins != 0;
+    copy_tail[g] = store_->state(tail) != BlockState::kPrivate ||
+                   store_->private_refs(tail) - store_->private_copies(tail) > 1 ||
+                   store_->at(tail, 0).io_pins != 0;
     copy_count += copy_tail[g] ? 1 : 0;
   }
   if (copy_count > copy_capacity) {
@@ -121,7 +124,7 @@ Status Cache::Append(const AppendRequest& request, std::vector<BlockCopy>* copie
     const uint64_t block_tokens = config_.groups[g].block_tokens;
     const GroupTable& table = sequence->groups[g];
     const uint64_t blocks = (total + block_tokens - 1) / block_tokens;
-    const uint64_t need = blocks - table.blocks.size() + (copy_tail[g] ? 1 : 0);
+    const uint64_t need = blocks - table.blocks() + (copy_tail[g] ? 1 : 0);
     from_reserve[g] = std::min<uint64_t>(need, table.reserved.size());
     status = mover_->AcquireNow(g, need - from_reserve[g], &slots[g]);
     if (!status.ok()) break;
@@ -142,30 +145,20 @@ Status Cache::Append(const AppendRequest& request, std::vector<BlockCopy>* copie
     GroupTable& table = sequence->groups[g];
     size_t next = 0;
     if (copy_tail[g]) {
-      const TableEntry old = table.blocks.back();
-      copies->push_back(BlockCopy{g, store_->at(old.block, 0).slot, slots[g][0],
+      const BlockId old = table.tail.back();
+      copies->push_back(BlockCopy{g, store_->at(old, 0).slot, slots[g][0],
                                   static_cast<uint32_t>(sequence->tokens % block_tokens)});
       const BlockId fresh = store_->NewPrivate(g, slots[g][next++]);
       store_->Ref(fresh);
-      table.blocks.back() = TableEntry{fresh, BlockId::kNone};
-      if (old.canonical != BlockId::kNone && old.canonical != old.block)
-        store_->Unref(old.canonical);
-      store_->BeginCopy(old.block);
-      table.copy_sources.push_back(
-          CopySource{old.block, table.blocks.size() - 1, sequence->tokens});
-    } else if (request.token_count != 0 && sequence->tokens % block_tokens != 0 &&
-               table.blocks.back().canonical != BlockId::kNone) {
-      // A private duplicate that is written on stops being one.
-      TableEntry& entry = table.blocks.back();
-      if (entry.canonical != entry.block) store_->Unref(entry.canonical);
-      entry.canonical = BlockId::kNone;
+      table.tail.back() = fresh;
+      store_->BeginCopy(old);
+      table.copy_sources.push_back(CopySource{old, table.blocks() - 1, sequence->tokens});
     }
     for (; next < slots[g].size(); ++next) {
       const BlockId fresh = store_->NewPrivate(g, slots[g][next]);
       store_->Ref(fresh);
-      table.blocks.push_back(TableEntry{fresh, BlockId::kNone});
+      table.tail.push_back(fresh);
     }
-    table.published = std::min<uint64_t>(table.published, sequence->tokens / block_tokens);
   }
   sequence->tokens = total;
   sequence->token_ids.insert(sequence->token_ids.end(), request.tokens.begin(),
@@ -186,12 +179,6 @@ void Cache::DropBlock(Sequence* sequence, BlockId block) {
   }
 }
 
-void Cache::DropEntry(Sequence* sequence, const TableEntry& entry) {
-  if (entry.canonical != BlockId::kNone && entry.canonical != entry.block)
-    store_->Unref(entry.canonical);
-  DropBlock(sequence, entry.block);
-}
-
 void Cache::DropCopiedSources(Sequence* sequence) {
   for (GroupTable& table : sequence->groups) {
     std::erase_if(table.copy_sources, [&](const CopySource& source) {
@@ -204,43 +191,104 @@ void Cache::DropCopiedSources(Sequence* sequence) {
   }
 }
 
-void Cache::CutTable(Sequence* sequence, GroupIndex group, uint64_t blocks) {
+// Deepest first, as leaves have to go.
+void Cache::CutTable(Sequence* sequence, GroupIndex group, uint64_t tokens) {
   GroupTable& table = sequence->groups[group];
-  while (table.blocks.size() > blocks) {
-    DropEntry(sequence, table.blocks.back());
-    table.blocks.pop_back();
+  const uint64_t block_tokens = config_.groups[group].block_tokens;
+  const uint64_t blocks = (tokens + block_tokens - 1) / block_tokens;
+  const uint64_t full = tokens / block_tokens;
+  while (!table.tail.empty() && table.blocks() > blocks) {
+    DropBlock(sequence, table.tail.back());
+    table.tail.pop_back();
   }
   while (!table.copy_sources.empty() && table.copy_sources.back().target >= blocks) {
     store_->EndCopy(table.copy_sources.back().block);
     DropBlock(sequence, table.copy_sources.back().block);
     table.copy_sources.pop_back();
   }
-  table.remembered = std::min(table.remembered, blocks);
+  if (table.published <= full) return;
+  const BlockId old = table.anchor;
+  BlockId part = BlockId::kNone;  // of which some tokens stay
+  while (!table.own.empty() && table.own.back().index >= full) {
+    if (table.own.back().index == full && blocks > full) {
+      part = table.own.back().block;
+    } else {
+      DropBlock(sequence, table.own.back().block);
+    }
+    table.own.pop_back();
+  }
+  if (blocks > full) {
+    if (part == BlockId::kNone) {
+      part = store_->Ancestor(old, static_cast<uint32_t>(full));
+      store_->Ref(part);
+    }
+    table.tail.push_back(part);
+  }
+  table.anchor =
+      full == 0 ? BlockId::kNone : store_->Ancestor(old, static_cast<uint32_t>(full - 1));
+  if (full != 0) store_->Ref(table.anchor);
+  table.published = full;
+  table.remembered = std::min(table.remembered, full);
+  DropBlock(sequence, old);
 }
 
 void Cache::CutNames(Sequence* sequence, uint64_t tokens) {
   sequence->tokens = std::min(sequence->tokens, tokens);
   sequence->marked = std::min(sequence->marked, tokens);
-  const uint64_t units = tokens / config_.chain_tokens;
-  if (sequence->token_ids.size() > tokens) sequence->token_ids.resize(tokens);
-  if (sequence->keys.size() > units * sequence->key_bytes)
-    sequence->keys.resize(units * sequence->key_bytes);
-  if (sequence->chain.size() > units) sequence->chain.resize(units);
   for (PendingMark& mark : sequence->pending_marks) mark.tokens = std::min(mark.tokens, tokens);
   for (GroupTable& table : sequence->groups) {
     for (CopySource& source : table.copy_sources) source.after = std::min(source.after, tokens);
   }
+  const bool by_tokens = sequence->space->key_mode == KeyMode::kTokens;
+  const uint64_t units = tokens / config_.chain_tokens;
+  if (units < sequence->named_from) {
+    // What is still needed of the names is in the tree: those behind the group that is published
+    // least far are in its next block.
+    GroupIndex least = 0;
+    uint64_t from = UINT64_MAX;
+    for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
+      const uint64_t end = tokens / config_.groups[g].block_tokens * config_.groups[g].block_tokens;
+      if (end < from) least = g;
+      from = std::min(from, end);
+    }
+    const uint64_t block_tokens = config_.groups[least].block_tokens;
+    const BlockId anchor = sequence->groups[least].anchor;
+    sequence->token_ids.clear();
+    sequence->keys.clear();
+    sequence->chain.clear();
+    sequence->named_from = from / config_.chain_tokens;
+    sequence->key_before = sequence->space->seed;
+    if (tokens == 0) return;
+    FERMATA_CHECK(anchor != BlockId::kNone);
+    const uint32_t index = static_cast<uint32_t>(from / block_tokens);
+    const BlockId part = store_->Ancestor(anchor, from == tokens ? index - 1 : index);
+    if (!store_->published(part)) {
+      sequence->frozen = true;  // It was erased: no name of it is needed any more.
+      return;
+    }
+    if (from != 0) sequence->key_before = store_->key(store_->Ancestor(anchor, index - 1));
+    if (from == tokens) return;
+    const std::span<const std::byte> name = store_->name(part);
+    if (by_tokens) {
+      sequence->token_ids = TokensOfName(name, units_of(least), config_.chain_tokens);
+    } else {
+      // Framed by its length; see NamedPrefix::Name.
+      const std::span<const std::byte> keys =
+          name.subspan(1, units_of(least) * sequence->key_bytes);
+      sequence->keys.assign(keys.begin(), keys.end());
+    }
+  }
+  const uint64_t kept = tokens - sequence->named_from * config_.chain_tokens;
+  const uint64_t kept_units = kept / config_.chain_tokens;
+  if (sequence->token_ids.size() > kept) sequence->token_ids.resize(kept);
+  if (sequence->keys.size() > kept_units * sequence->key_bytes)
+    sequence->keys.resize(kept_units * sequence->key_bytes);
+  if (sequence->chain.size() > kept_units) sequence->chain.resize(kept_units);
 }
 
 void Cache::CutSequence(Sequence* sequence, uint64_t tokens) {
-  for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
-    const uint64_t block_tokens = config_.groups[g].block_tokens;
-    CutTable(sequence, g, (tokens + block_tokens - 1) / block_tokens);
-    GroupTable& table = sequence->groups[g];
-    table.published = std::min(table.published, tokens / block_tokens);
-    table.remembered = std::min(table.remembered, table.published);
-  }
   CutNames(sequence, tokens);
+  for (GroupIndex g = 0; g < config_.groups.size(); ++g) CutTable(sequence, g, tokens);
   RoomMayHaveGrown();
 }
 
@@ -326,11 +374,9 @@ Result<std::vector<ObjectId>> Cache::Fork(ObjectId id, size_t count) {
       table.reserved.clear();
       table.copy_sources.clear();  // The parent's, whose copies they are.
       table.remembered = 0;
-      for (const TableEntry& entry : table.blocks) {
-        store_->Ref(entry.block);
-        if (entry.canonical != BlockId::kNone && entry.canonical != entry.block)
-          store_->Ref(entry.canonical);
-      }
+      if (table.anchor != BlockId::kNone) store_->Ref(table.anchor);
+      for (const OwnBlock& own : table.own) store_->Ref(own.block);
+      for (const BlockId block : table.tail) store_->Ref(block);
     }
     pending_marks_.fetch_add(child->pending_marks.size(), std::memory_order_acq_rel);
     ++child->space->users;
@@ -351,17 +397,66 @@ uint64_t Cache::PublishedTokens(const Sequence& sequence) const {
   return tokens;
 }
 
+void Cache::VisitTable(const GroupTable& table, uint64_t first, BlockVisitor f) const {
+  uint64_t index = first;
+  if (first < table.published) {
+    std::vector<PathPiece> path;
+    store_->Path(table.anchor, static_cast<uint32_t>(first), &path);
+    size_t own = 0;
+    while (own < table.own.size() && table.own[own].index < first) ++own;
+    for (const PathPiece& piece : path) {
+      const Run& run = store_->run(piece.run);
+      for (uint32_t i = piece.begin; i < piece.end; ++i, ++index) {
+        if (own < table.own.size() && table.own[own].index == index) {
+          if (!f(index, table.own[own++].block)) return;
+        } else if (!f(index, store_->block_at(run, i))) {
+          return;
+        }
+      }
+    }
+  }
+  for (; index < table.blocks(); ++index) {
+    if (!f(index, table.tail[index - table.published])) return;
+  }
+}
+
 uint64_t Cache::DeviceTokens(const Sequence& sequence) const {
   uint64_t tokens = sequence.tokens;
   for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
-    uint64_t blocks = 0;
-    for (const TableEntry& entry : sequence.groups[g].blocks) {
-      if (!store_->Resident(entry.block, 0)) break;
-      ++blocks;
-    }
+    uint64_t first = UINT64_MAX;
+    VisitMissing(sequence.groups[g], [&](uint64_t index, BlockId) {
+      first = index;
+      return false;
+    });
+    const uint64_t blocks = std::min(first, sequence.groups[g].blocks());
     tokens = std::min(tokens, blocks * config_.groups[g].block_tokens);
   }
   return tokens;
+}
+
+void Cache::VisitMissing(const GroupTable& table, BlockVisitor f) const {
+  if (table.published != 0) {
+    std::vector<PathPiece> path;
+    store_->Path(table.anchor, 0, &path);
+    uint64_t index = 0;
+    size_t own = 0;
+    for (const PathPiece& piece : path) {
+      const Run& run = store_->run(piece.run);
+      if (store_->run_tier(piece.run, 0).resident == run.count) {
+        index += piece.end - piece.begin;
+        continue;
+      }
+      for (uint32_t i = piece.begin; i < piece.end; ++i, ++index) {
+        while (own < table.own.size() && table.own[own].index < index) ++own;
+        BlockId id = store_->block_at(run, i);
+        if (own < table.own.size() && table.own[own].index == index) id = table.own[own].block;
+        if (!store_->Resident(id, 0) && !f(index, id)) return;
+      }
+    }
+  }
+  for (uint64_t i = 0; i < table.tail.size(); ++i) {
+    if (!store_->Resident(table.tail[i], 0) && !f(table.published + i, table.tail[i])) return;
+  }
 }
 
 Result<SequenceInfo> Cache::Info(ObjectId id) {
@@ -380,7 +475,7 @@ Result<SequenceInfo> Cache::Info(ObjectId id) {
   for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
     const GroupTable& table = sequence->groups[g];
     info.reserved_tokens =
-        std::min<uint64_t>(info.reserved_tokens, (table.blocks.size() + table.reserved.size()) *
+        std::min<uint64_t>(info.reserved_tokens, (table.blocks() + table.reserved.size()) *
                                                      config_.groups[g].block_tokens);
   }
   return info;
@@ -392,17 +487,20 @@ Result<size_t> Cache::Slots(ObjectId id, GroupIndex group, uint64_t first,
   FERMATA_RETURN_IF_ERROR(OpenCheck());
   Sequence* sequence = nullptr;
   FERMATA_RETURN_IF_ERROR(FindSequence(id, &sequence));
-  const std::vector<TableEntry>& blocks = sequence->groups[group].blocks;
-  if (first > blocks.size()) {
+  const GroupTable& table = sequence->groups[group];
+  if (first > table.blocks()) {
     return ErrorF(StatusCode::kInvalidArgument,
-                  "first is %" PRIu64 ", but the table has %zu blocks", first, blocks.size());
+                  "first is %" PRIu64 ", but the table has %" PRIu64 " blocks", first,
+                  table.blocks());
   }
-  const size_t n = blocks.size() - first;
-  for (size_t i = 0; i < std::min(n, out.size()); ++i) {
-    const BlockId block = blocks[first + i].block;
-    out[i] = store_->Resident(block, 0) ? Raw(store_->at(block, 0).slot) : Raw(SlotId::kNone);
+  size_t n = 0;
+  if (!out.empty()) {
+    VisitTable(table, first, [&](uint64_t, BlockId block) {
+      out[n++] = store_->Resident(block, 0) ? Raw(store_->at(block, 0).slot) : Raw(SlotId::kNone);
+      return n < out.size();
+    });
   }
-  return n;
+  return table.blocks() - first;
 }
 
 }  // namespace fermata

@@ -66,6 +66,7 @@ struct CacheConfig {
   bool metadata_only = false;
   uint64_t seed = 1;
   SimFaults sim;
+  uint32_t index_hash_bits = 0;  // what the prefix index uses of its hash; 0: all of it
 
   // Checks everything, names the field and the value of the first error, and derives the slots per
   // tier and group.

@@ -56,6 +56,13 @@ std::string CanonicalBytes(const SpaceIdentity& identity, const CacheConfig& con
   return out;
 }
 
+KeyMode KeyModeOf(const std::string& canonical) {
+  uint32_t mode = 0;  // behind the version
+  if (canonical.size() >= 2 * sizeof mode)
+    std::memcpy(&mode, canonical.data() + sizeof mode, sizeof mode);
+  return mode == static_cast<uint32_t>(KeyMode::kBlocks) ? KeyMode::kBlocks : KeyMode::kTokens;
+}
+
 Status CheckAndSortExtras(std::vector<ExtraPart>* extras) {
   if (extras->size() > 64) {
     return ErrorF(StatusCode::kInvalidArgument, "extra_count is %zu, want at most 64",
@@ -84,9 +91,9 @@ std::span<const std::byte> NamedPrefix::Name(uint64_t first, uint64_t count,
                                              std::vector<std::byte>* scratch) const {
   std::span<const std::byte> raw;
   if (mode == KeyMode::kTokens) {
-    raw = std::as_bytes(tokens.subspan(first * chain_tokens, count * chain_tokens));
+    raw = std::as_bytes(tokens.subspan((first - begin) * chain_tokens, count * chain_tokens));
   } else {
-    raw = keys.subspan(first * key_bytes, count * key_bytes);
+    raw = keys.subspan((first - begin) * key_bytes, count * key_bytes);
   }
   // Token names have a fixed length per unit, so that what follows them cannot be taken for tokens;
   // keys say their length.
@@ -94,13 +101,13 @@ std::span<const std::byte> NamedPrefix::Name(uint64_t first, uint64_t count,
   scratch->clear();
   if (mode == KeyMode::kBlocks) scratch->push_back(static_cast<std::byte>(key_bytes));
   scratch->insert(scratch->end(), raw.begin(), raw.end());
-  const uint64_t begin = first * chain_tokens;
-  const uint64_t end = (first + count) * chain_tokens;
+  const uint64_t from = first * chain_tokens;
+  const uint64_t to = (first + count) * chain_tokens;
   for (const ExtraPart& part : extras) {
     const bool whole = part.begin == 0 && part.end == 0;
     // A part of the whole sequence is named by the first unit; all later ones inherit it through
     // their parents.
-    if (whole ? first != 0 : (part.end <= begin || part.begin >= end)) continue;
+    if (whole ? first != 0 : (part.end <= from || part.begin >= to)) continue;
     Append(scratch, part.type);
     Append(scratch, part.begin);
     Append(scratch, part.end);

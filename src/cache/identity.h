@@ -37,6 +37,9 @@ struct SpaceIdentity {
 // included.
 std::string CanonicalBytes(const SpaceIdentity& identity, const CacheConfig& config);
 
+// What canonical bytes say; kTokens for what is none.
+KeyMode KeyModeOf(const std::string& canonical);
+
 struct ExtraPart {
   uint32_t type = 0;
   uint64_t begin = 0;  // tokens; [0, 0) stands for the whole sequence
@@ -56,12 +59,15 @@ class NamedPrefix {
   std::span<const std::byte> keys;   // kBlocks: key_bytes each
   uint32_t key_bytes = 0;
   std::span<const ExtraPart> extras;
+  uint64_t begin = 0;  // unit that tokens and keys begin with; those before it cannot be named
 
-  // Units that have a full name.
+  // Units up to which there are full names.
   uint64_t units() const {
-    return mode == KeyMode::kTokens ? tokens.size() / chain_tokens
-                                    : (key_bytes == 0 ? 0 : keys.size() / key_bytes);
+    return begin + (mode == KeyMode::kTokens ? tokens.size() / chain_tokens
+                                             : (key_bytes == 0 ? 0 : keys.size() / key_bytes));
   }
+  // Every name is its tokens and nothing else.
+  bool plain() const { return mode == KeyMode::kTokens && extras.empty(); }
   // The framed name of units [first, first + count): what a block compares. The result points into
   // the prefix or `scratch`.
   std::span<const std::byte> Name(uint64_t first, uint64_t count,

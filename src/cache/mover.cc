@@ -160,9 +160,8 @@ Status Mover::AcquireNow(GroupIndex group, uint64_t need, std::vector<SlotId>* o
   Tier* const device = store_->tier(0);
   PoolState& pool = state(0, group);
   while (pool.requests.empty() && device->free_slots(group) < need) {
-    const Victim victim = store_->pool(0, group).policy->NextVictim();
-    if (victim.block == BlockId::kNone || !VictimGoesAtOnce(victim.block, 0) || !EvictOne(0, group))
-      break;
+    const BlockId victim = store_->NextVictim(0, group);
+    if (victim == BlockId::kNone || !VictimGoesAtOnce(victim, 0) || !Evict(victim, 0)) break;
   }
   if (pool.requests.empty() && device->free_slots(group) >= need) {
     const size_t before = out->size();
@@ -203,7 +202,7 @@ int Mover::DemotionTarget(BlockId block, TierIndex from) const {
     if (!store_->tier(t)->healthy()) continue;
     if (store_->at(block, t).presence != Presence::kAbsent) return t;
     if (!placement_->Admit(block, from, t)) continue;
-    if (CanMakeRoom(t, store_->block(block).group, 1)) return t;
+    if (CanMakeRoom(t, store_->group(block), 1)) return t;
   }
   return -1;
 }
@@ -228,8 +227,11 @@ bool Mover::Drop(BlockId block, TierIndex tier) {
 }
 
 bool Mover::EvictOne(TierIndex tier, GroupIndex group) {
-  const BlockId block = store_->pool(tier, group).policy->NextVictim().block;
-  if (block == BlockId::kNone) return false;
+  const BlockId victim = store_->NextVictim(tier, group);
+  return victim != BlockId::kNone && Evict(victim, tier);
+}
+
+bool Mover::Evict(BlockId block, TierIndex tier) {
   const int target = DemotionTarget(block, tier);
   if (target < 0) return Drop(block, tier);
   const TierIndex to = static_cast<TierIndex>(target);
@@ -247,7 +249,7 @@ bool Mover::EvictOne(TierIndex tier, GroupIndex group) {
 
 void Mover::Demote(BlockId block, std::function<void(Status)> done) {
   const auto gone = [] { return ErrorF(StatusCode::kUnavailable, "a block was erased"); };
-  if (store_->block(block).state != BlockState::kPublished) return done(gone());
+  if (!store_->published(block)) return done(gone());
   if (!store_->Resident(block, 0)) {
     return done(store_->BestTier(block) > 0
                     ? Status()
@@ -256,7 +258,7 @@ void Mover::Demote(BlockId block, std::function<void(Status)> done) {
   // It leaves the device only as a leaf that no transfer touches; otherwise its copy below is
   // enough.
   const Residency& here = store_->at(block, 0);
-  const bool may_go = here.io_pins == 0 && here.children == 0 && !here.leaving;
+  const bool may_go = here.io_pins == 0 && store_->Leaf(block, 0) && !here.leaving;
   const int target = DemotionTarget(block, 0);
   const auto no_room = [] {
     return ReasonF(StatusCode::kResourceExhausted, Reason::kNoSpace,
@@ -264,7 +266,7 @@ void Mover::Demote(BlockId block, std::function<void(Status)> done) {
   };
   if (target < 0) return done(no_room());
   const TierIndex to = static_cast<TierIndex>(target);
-  const uint64_t uid = store_->block(block).uid;
+  const uint64_t uid = store_->uid(block);
   if (store_->Resident(block, to)) {
     if (may_go) Drop(block, 0);
     return done(Status());
@@ -286,13 +288,13 @@ void Mover::Demote(BlockId block, std::function<void(Status)> done) {
 
 bool Mover::StartDemotion(BlockId block, TierIndex from, TierIndex to, bool room_wanted,
                           std::function<void(Status)> done) {
-  const GroupIndex group = store_->block(block).group;
+  const GroupIndex group = store_->group(block);
   std::vector<BlockId> path{block};
-  BlockId anchor = store_->block(block).parent;
+  BlockId anchor = store_->parent_block(block);
   if (store_->tier(to)->has(kTierDurable)) {
     while (anchor != BlockId::kNone && store_->at(anchor, to).presence == Presence::kAbsent) {
       path.push_back(anchor);
-      anchor = store_->block(anchor).parent;
+      anchor = store_->parent_block(anchor);
     }
   } else {
     anchor = BlockId::kNone;
@@ -334,14 +336,14 @@ void Mover::LaunchDemotion(std::vector<Outgoing> items, std::vector<SlotId> slot
     Outgoing* const item = &outgoing_.back();
     item->self = std::prev(outgoing_.end());
     const BlockId block = item->block;
-    const bool alive = store_->block(block).state == BlockState::kPublished;
+    const bool alive = store_->published(block);
     if (alive) {
       store_->IoPin(block, to);
       item->batch->pinned_below.push_back(block);
     }
     if (!alive || store_->at(block, to).presence != Presence::kAbsent) {
       // Killed meanwhile, or brought there by the demotion of a relative.
-      store_->tier(to)->Release(store_->block(block).group, std::span(&slots[i], 1));
+      store_->tier(to)->Release(store_->group(block), std::span(&slots[i], 1));
       unsettled_.push_back(item);
       continue;
     }
@@ -367,7 +369,7 @@ void Mover::LaunchDemotion(std::vector<Outgoing> items, std::vector<SlotId> slot
 void Mover::AbandonDemotion(const std::vector<Outgoing>& items, const Status& status) {
   for (const Outgoing& item : items) {
     const BlockId block = item.block;
-    const uint64_t uid = store_->block(block).uid;
+    const uint64_t uid = store_->uid(block);
     store_->IoUnpin(block, item.source);
     if (item.batch->status.ok()) item.batch->status = status;
     if (store_->IsAlive(block, uid)) ResolveLeaving(block, item.batch->room_wanted);
@@ -405,10 +407,10 @@ void Mover::SettleOutgoing() {
 bool Mover::TrySettle(const Outgoing& item) {
   const TierIndex to = item.batch->to;
   const BlockId block = item.block;
-  const bool alive = store_->block(block).state == BlockState::kPublished;
+  const bool alive = store_->published(block);
   if (alive && !item.carries && store_->at(block, to).presence == Presence::kIncoming) return false;
   if (alive && item.carries) {
-    const BlockId parent = store_->block(block).parent;
+    const BlockId parent = store_->parent_block(block);
     bool good = item.status.ok();
     if (good && store_->tier(to)->has(kTierDurable) && parent != BlockId::kNone) {
       if (store_->at(parent, to).presence == Presence::kIncoming) return false;
@@ -426,7 +428,7 @@ bool Mover::TrySettle(const Outgoing& item) {
       store_->AbortIncoming(block, to);
     }
   }
-  const uint64_t uid = store_->block(block).uid;
+  const uint64_t uid = store_->uid(block);
   std::vector<std::function<void(Status)>> waiting;
   if (const auto it = settled_.find(Raw(block)); item.carries && it != settled_.end()) {
     waiting = std::move(it->second);
@@ -451,9 +453,7 @@ void Mover::ResolveLeaving(BlockId block, bool room_wanted) {
     }
     if (coming && !below) continue;
     store_->SetLeaving(block, t, false);
-    const Residency& here = store_->at(block, t);
-    if (here.children != 0 || here.io_pins != 0 || !here.told_unpinned)
-      continue;  // Somebody uses it again.
+    if (!store_->Evictable(block, t)) continue;  // Somebody uses it again.
     if (!below && !room_wanted) continue;
     const bool dropped = Drop(block, t);
     if (dropped && !below) return;  // The block is gone.
@@ -498,8 +498,8 @@ void Mover::FinishPromotion(BlockId block, TierIndex source, Status status) {
     waiting = std::move(it->second);
     arrivals_.erase(it);
   }
-  // Held across the bookkeeping, so that the id stays this block's until everyone has been told.
-  store_->Ref(block);
+  // Pinned across the bookkeeping, so that the id stays this block's until everyone has been told.
+  store_->IoPin(block, 0);
   const bool was_voided = store_->at(block, 0).voided;
   if (was_voided && status.ok())
     status = ErrorF(StatusCode::kUnavailable, "the device was lost while the block was copied");
@@ -510,14 +510,13 @@ void Mover::FinishPromotion(BlockId block, TierIndex source, Status status) {
     store_->AbortIncoming(block, 0);
     // What could not be read back is given up; what a lost device swallowed is still where it came
     // from.
-    if (!was_voided && store_->block(block).state == BlockState::kPublished)
-      store_->lost += store_->Kill(block, nullptr);
+    if (!was_voided && store_->published(block)) store_->lost += store_->Kill(block, nullptr);
   }
   if (source != 0xff) {
     store_->IoUnpin(block, source);
     // Host memory holds a block only while the device does not; a disk keeps its clean copy until
     // the room is needed.
-    const bool published = store_->block(block).state == BlockState::kPublished;
+    const bool published = store_->published(block);
     if (published && status.ok() && store_->tier(source)->info().kind == TierKind::kHost &&
         store_->Resident(block, source) && store_->at(block, source).io_pins == 0 &&
         !store_->at(block, source).leaving) {
@@ -525,7 +524,7 @@ void Mover::FinishPromotion(BlockId block, TierIndex source, Status status) {
     }
   }
   for (const auto& done : waiting) done(status);
-  store_->Unref(block);
+  store_->IoUnpin(block, 0);
 }
 
 }  // namespace fermata

@@ -124,6 +124,7 @@ class Mover {
     bool reading = false;
     bool active = false;
     BlockRecord record;
+    std::vector<std::byte> name;  // what the record borrows: runs move theirs
     std::function<void(Status)> done;
   };
 
@@ -143,6 +144,7 @@ class Mover {
                   const Status& status);
   void ServePool(TierIndex tier, GroupIndex group);
   bool EvictOne(TierIndex tier, GroupIndex group);
+  bool Evict(BlockId block, TierIndex tier);
   bool VictimGoesAtOnce(BlockId block, TierIndex tier) const;
   int DemotionTarget(BlockId block, TierIndex from) const;
   bool Drop(BlockId block, TierIndex tier);

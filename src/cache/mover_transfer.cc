@@ -20,10 +20,12 @@ void Mover::StartTransfer(Transfer transfer) {
   Transfer& t = transfers_[index];
   t = std::move(transfer);
   t.active = true;
-  t.group = store_->block(t.block).group;
+  t.group = store_->group(t.block);
   t.source = store_->at(t.block, t.from).slot;
   t.target = store_->at(t.block, t.to).slot;
   t.record = store_->RecordOf(t.block);
+  t.name.assign(t.record.identity.begin(), t.record.identity.end());
+  t.record.identity = t.name;
   ++transfers_in_flight_;
   Tier* const from = store_->tier(t.from);
   Tier* const to = store_->tier(t.to);

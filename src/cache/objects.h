@@ -31,16 +31,11 @@ struct SpaceHandle {
   SpaceState* space = nullptr;
 };
 
-// A block remembered without a reference: valid while BlockStore::IsAlive(block, uid).
-struct RememberedBlock {
+// A block of its own that a sequence uses where an equal one is published: the duplicate of
+// somebody else's.
+struct OwnBlock {
+  uint64_t index = 0;  // in the table
   BlockId block = BlockId::kNone;
-  uint64_t uid = 0;
-};
-
-struct TableEntry {
-  BlockId block = BlockId::kNone;      // whose device slot the sequence uses
-  BlockId canonical = BlockId::kNone;  // the published block of this identity, if any; == block
-                                       // unless this is a duplicate
 };
 
 // The source of a copy-on-write. Its slot stays what it is until the engine has been seen to run
@@ -51,13 +46,20 @@ struct CopySource {
   uint64_t after = 0;  // tokens of the sequence that the copied part ends at
 };
 
+// A sequence's blocks of one group. The leading ones are published, and one reference to the last
+// of them holds them all, however many they are; what is behind them is listed.
 struct GroupTable {
-  std::vector<TableEntry> blocks;
-  uint64_t published = 0;   // leading blocks with a canonical one
-  uint64_t remembered = 0;  // of those, what the session's path has from this table
+  BlockId anchor = BlockId::kNone;  // last published block; kNone when there is none
+  uint64_t published = 0;           // blocks up to and with the anchor
+  std::vector<OwnBlock> own;        // rising, of the published part
+  std::vector<BlockId> tail;        // behind it: private, but that a cut may leave the part of a
+                                    // published block first
+  uint64_t remembered = 0;          // published blocks that the session's path has from this table
   std::vector<CopySource> copy_sources;
   std::vector<SlotId> reserved;
-  std::vector<RememberedBlock> parked;
+  std::vector<RememberedPiece> parked;
+
+  uint64_t blocks() const { return published + tail.size(); }
 };
 
 enum class ParkMode : uint8_t { kLazy = 0, kKeep = 1, kDrop = 2 };
@@ -94,10 +96,13 @@ struct Sequence {
   std::vector<ExtraPart> extras;
   uint64_t tokens = 0;
   uint64_t marked = 0;
+  // Names of what is not published in every group yet; the tree has the others.
+  uint64_t named_from = 0;          // unit that they begin with
+  Hash128 key_before;               // chain value there
   std::vector<uint32_t> token_ids;  // KeyMode::kTokens
   std::vector<std::byte> keys;      // KeyMode::kBlocks
   uint32_t key_bytes = 0;
-  std::vector<Hash128> chain;  // value at the end of each named unit
+  std::vector<Hash128> chain;  // values at the ends of units from there on
   std::vector<GroupTable> groups;
   std::vector<PendingMark> pending_marks;
   uint64_t next_mark = 1;
@@ -109,25 +114,21 @@ struct Sequence {
 struct Lease {
   SpaceState* space = nullptr;
   ObjectId session = 0;
-  std::vector<std::vector<BlockId>> blocks;  // per group
+  std::vector<BlockId> anchors;  // per group: last block of the prefix, held
   uint64_t tokens = 0;
   uint64_t query_tokens = 0;
   uint64_t deadline_ns = 0;
   uint64_t timer = 0;
   bool expired = false;  // holds nothing any more
-  // The name of the prefix, for the sequence that takes it.
-  std::vector<uint32_t> token_ids;
-  std::vector<std::byte> keys;
   uint32_t key_bytes = 0;
   std::vector<ExtraPart> extras;
-  std::vector<Hash128> chain;
 };
 
 struct Session {
   SessionId serial = 0;
   ObjectId parent = 0;
   uint32_t priority = 0;
-  std::vector<std::vector<RememberedBlock>> path;  // per group: the blocks of its latest prompt
+  std::vector<std::vector<RememberedPiece>> path;  // per group: the blocks of its latest prompt
   ObjectId path_sequence = 0;
 };
 

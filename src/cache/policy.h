@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// EvictionPolicy: in what order blocks leave one pool (one group of one tier instance). The core
-// reports events and takes victims one by one; the policy keeps an order and nothing else. It does
-// not decide what may go: the core does, by reporting leaf and pin state, and it guarantees that no
-// ancestor goes before a descendant in the same pool.
+// EvictionPolicy: in what order blocks leave one pool (one group of one tier instance). It orders
+// runs: consecutive blocks of one prefix that were used alike, of which the deepest leaves first.
+// The core reports events and takes victims one by one; the policy keeps an order and nothing else.
+// It does not decide what may go: the core does, by reporting leaf and pin state, and it guarantees
+// that no ancestor goes before a descendant in the same pool.
 //
-// A block is a candidate while it is a leaf of the pool (no resident child) and not pinned.
-// NextVictim must return a candidate or kNone. Events about a block come only between OnInserted
-// and OnRemoved of this pool.
+// A run is a candidate while it is a leaf of the pool (no run below it has something here) and not
+// pinned. NextVictim must return a candidate or kNone. Events about a run come only between
+// OnInserted and OnRemoved of this pool.
 //
 // Threads: all calls under the cache's lock; must not block, do I/O, or call out.
 // Cost: every event and NextVictim amortised O(1) or O(log sessions); no scan.
@@ -32,7 +33,7 @@ constexpr SessionId kNoSession = 0xffffffffu;
 enum class VictimReason : uint8_t { kRecency, kSuperseded, kSessionEnded, kValue };
 
 struct Victim {
-  BlockId block = BlockId::kNone;  // kNone: no candidate
+  RunId run = RunId::kNone;  // kNone: no candidate
   VictimReason reason = VictimReason::kRecency;
 };
 
@@ -47,34 +48,37 @@ struct TurnEnd {
   uint32_t priority = 0;
 };
 
-// What a policy may ask about a block. Implemented by the core.
-class BlockView {
+// What a policy may ask about a run. Implemented by the core.
+class RunView {
  public:
-  virtual ~BlockView() = default;
-  virtual uint32_t depth(BlockId block) const = 0;  // index in its prefix
-  virtual BlockId parent(BlockId block) const = 0;  // kNone at the root
-  virtual SessionId owner(
-      BlockId block) const = 0;  // the only session that ever used it, else kNoSession
-  virtual bool superseded(BlockId block) const = 0;
-  virtual Hash128 key(BlockId block) const = 0;
+  virtual ~RunView() = default;
+  virtual uint32_t depth(RunId run) const = 0;   // index of its first block in its prefix
+  virtual uint32_t blocks(RunId run) const = 0;  // how many it has, wherever they lie
+  virtual RunId parent(RunId run) const = 0;     // kNone at the root
+  // The only session that ever used it, else kNoSession.
+  virtual SessionId owner(RunId run) const = 0;
+  virtual bool superseded(RunId run) const = 0;
 };
 
 class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;
 
-  virtual void OnInserted(
-      BlockId block) = 0;  // resident here now; starts as neither leaf nor unpinned
-  virtual void OnRemoved(BlockId block) = 0;
-  virtual void OnBecameLeaf(BlockId block) = 0;
-  virtual void OnNoLongerLeaf(BlockId block) = 0;
-  virtual void OnPinned(BlockId block) = 0;
-  // The core unpins the deepest block of a path first, at the end of its use: the order of
-  // unpinning is the order of recency.
-  virtual void OnUnpinned(BlockId block) = 0;
-  virtual void OnTouched(BlockId, SessionId) {}
-  virtual void OnSuperseded(BlockId) {}
-  virtual void OnRevived(BlockId) {}  // touched again after it was superseded
+  // Something of it is resident here now; counts as used now, and is neither leaf nor unpinned.
+  virtual void OnInserted(RunId run) = 0;
+  virtual void OnRemoved(RunId run) = 0;
+  virtual void OnBecameLeaf(RunId run) = 0;
+  virtual void OnNoLongerLeaf(RunId run) = 0;
+  virtual void OnPinned(RunId run) = 0;
+  virtual void OnUnpinned(RunId run) = 0;  // says nothing about its use
+  // A session took hold of it or let go of it (kNoSession: nobody knows which), or a block of it
+  // left the tier above. The core reports the deepest run of a path first.
+  virtual void OnTouched(RunId run, SessionId session) = 0;
+  // `head` is from now on the run's leading part: as old as the run, before which it does not go,
+  // and neither leaf nor unpinned.
+  virtual void OnSplit(RunId run, RunId head) = 0;
+  virtual void OnSuperseded(RunId) {}
+  virtual void OnRevived(RunId) {}  // touched again after it was superseded
   virtual void OnTurnBegun(SessionId, uint64_t /*now_ns*/) {}
   // True when the hints in it are of use to this policy.
   virtual bool OnTurnEnded(SessionId, const TurnEnd&, uint64_t /*now_ns*/) { return false; }
@@ -101,7 +105,7 @@ class PlacementPolicy {
   }
 };
 
-using PolicyFactory = std::function<std::unique_ptr<EvictionPolicy>(const BlockView* view)>;
+using PolicyFactory = std::function<std::unique_ptr<EvictionPolicy>(const RunView* view)>;
 
 // Registers a policy under a name for fermata_config.policy. The library registers its own;
 // benchmarks and tests that link the same objects may add more before they open a cache (the one

@@ -4,7 +4,8 @@
 #include <absl/container/btree_set.h>
 
 #include <utility>
-#include <vector>
+
+#include "base/segmented_array.h"
 
 namespace fermata {
 namespace {
@@ -17,45 +18,48 @@ class LruPolicy final : public EvictionPolicy {
  public:
   explicit LruPolicy(bool superseded_first) : superseded_first_(superseded_first) {}
 
-  void OnInserted(BlockId block) override {
-    if (Raw(block) >= nodes_.size()) nodes_.resize(Raw(block) + 1);
-    nodes_[Raw(block)] = Node{};
+  void OnInserted(RunId run) override {
+    nodes_.Grow(Raw(run) + size_t{1});
+    node(run) = Fresh(++now_);
   }
-  void OnRemoved(BlockId block) override {
-    Leave(block);
-    nodes_[Raw(block)] = Node{};
+  void OnRemoved(RunId run) override {
+    Leave(run);
+    node(run) = Node{};
   }
-  void OnBecameLeaf(BlockId block) override {
-    nodes_[Raw(block)].leaf = true;
-    Enter(block);
+  void OnBecameLeaf(RunId run) override {
+    node(run).leaf = true;
+    Enter(run);
   }
-  void OnNoLongerLeaf(BlockId block) override {
-    Leave(block);
-    nodes_[Raw(block)].leaf = false;
+  void OnNoLongerLeaf(RunId run) override {
+    Leave(run);
+    node(run).leaf = false;
   }
-  void OnPinned(BlockId block) override {
-    Leave(block);
-    nodes_[Raw(block)].unpinned = false;
+  void OnPinned(RunId run) override {
+    Leave(run);
+    node(run).unpinned = false;
   }
-  void OnUnpinned(BlockId block) override {
-    Leave(block);
-    nodes_[Raw(block)].unpinned = true;
-    nodes_[Raw(block)].stamp = ++now_;
-    Enter(block);
+  void OnUnpinned(RunId run) override {
+    node(run).unpinned = true;
+    Enter(run);
   }
-  void OnTouched(BlockId block, SessionId) override {
-    Leave(block);
-    nodes_[Raw(block)].stamp = ++now_;
-    Enter(block);
+  void OnTouched(RunId run, SessionId) override {
+    Leave(run);
+    node(run).stamp = ++now_;
+    Enter(run);
   }
-  void OnSuperseded(BlockId block) override {
-    SetQueue(block, superseded_first_ ? kSuperseded : kOrdinary);
+  void OnSplit(RunId run, RunId head) override {
+    nodes_.Grow(Raw(head) + size_t{1});
+    node(head) = Fresh(node(run).stamp);
+    node(head).queue = node(run).queue;
   }
-  void OnRevived(BlockId block) override { SetQueue(block, kOrdinary); }
+  void OnSuperseded(RunId run) override {
+    SetQueue(run, superseded_first_ ? kSuperseded : kOrdinary);
+  }
+  void OnRevived(RunId run) override { SetQueue(run, kOrdinary); }
 
   Victim NextVictim() override {
-    const BlockId superseded = Oldest(queues_[kSuperseded]);
-    if (superseded != BlockId::kNone) return {superseded, VictimReason::kSuperseded};
+    const RunId superseded = Oldest(queues_[kSuperseded]);
+    if (superseded != RunId::kNone) return {superseded, VictimReason::kSuperseded};
     return {Oldest(queues_[kOrdinary]), VictimReason::kRecency};
   }
 
@@ -64,66 +68,72 @@ class LruPolicy final : public EvictionPolicy {
   enum class Standing : uint8_t { kNowhere, kInList, kInTree };
 
   struct Node {
-    BlockId older = BlockId::kNone;
-    BlockId newer = BlockId::kNone;
-    uint64_t stamp = 0;
-    QueueIndex queue = kOrdinary;
-    bool leaf = false;
-    bool unpinned = false;
-    Standing standing = Standing::kNowhere;
+    RunId older;
+    RunId newer;
+    uint64_t stamp;
+    QueueIndex queue;
+    bool leaf;
+    bool unpinned;
+    Standing standing;
   };
   struct Queue {
-    BlockId oldest = BlockId::kNone;  // of the list
-    BlockId newest = BlockId::kNone;
-    absl::btree_set<std::pair<uint64_t, BlockId>> tree;  // by stamp
+    RunId oldest = RunId::kNone;  // of the list
+    RunId newest = RunId::kNone;
+    absl::btree_set<std::pair<uint64_t, RunId>> tree;  // by stamp
   };
 
-  Node& node(BlockId block) { return nodes_[Raw(block)]; }
+  static Node Fresh(uint64_t stamp) {
+    Node node{};
+    node.older = node.newer = RunId::kNone;
+    node.stamp = stamp;
+    return node;
+  }
+  Node& node(RunId run) { return nodes_[Raw(run)]; }
 
-  void SetQueue(BlockId block, QueueIndex queue) {
-    Leave(block);
-    node(block).queue = queue;
-    Enter(block);
+  void SetQueue(RunId run, QueueIndex queue) {
+    Leave(run);
+    node(run).queue = queue;
+    Enter(run);
   }
 
-  BlockId Oldest(const Queue& queue) const {
+  RunId Oldest(const Queue& queue) const {
     if (queue.tree.empty()) return queue.oldest;
-    const auto& [stamp, block] = *queue.tree.begin();
-    return queue.oldest != BlockId::kNone && nodes_[Raw(queue.oldest)].stamp < stamp ? queue.oldest
-                                                                                     : block;
+    const auto& [stamp, run] = *queue.tree.begin();
+    return queue.oldest != RunId::kNone && nodes_[Raw(queue.oldest)].stamp < stamp ? queue.oldest
+                                                                                   : run;
   }
 
   // Into the queue at the place of its stamp, if it is a candidate.
-  void Enter(BlockId block) {
-    Node& entering = node(block);
+  void Enter(RunId run) {
+    Node& entering = node(run);
     if (!entering.leaf || !entering.unpinned || entering.standing != Standing::kNowhere) return;
     Queue& queue = queues_[entering.queue];
     entering.standing = Standing::kInList;
-    if (queue.oldest == BlockId::kNone) {
-      queue.oldest = queue.newest = block;
+    if (queue.oldest == RunId::kNone) {
+      queue.oldest = queue.newest = run;
     } else if (node(queue.newest).stamp < entering.stamp) {
       entering.older = queue.newest;
-      node(queue.newest).newer = block;
-      queue.newest = block;
+      node(queue.newest).newer = run;
+      queue.newest = run;
     } else if (entering.stamp < node(queue.oldest).stamp) {
       entering.newer = queue.oldest;
-      node(queue.oldest).older = block;
-      queue.oldest = block;
+      node(queue.oldest).older = run;
+      queue.oldest = run;
     } else {
       entering.standing = Standing::kInTree;
-      queue.tree.emplace(entering.stamp, block);
+      queue.tree.emplace(entering.stamp, run);
     }
   }
 
-  void Leave(BlockId block) {
-    Node& leaving = node(block);
+  void Leave(RunId run) {
+    Node& leaving = node(run);
     Queue& queue = queues_[leaving.queue];
     if (leaving.standing == Standing::kInTree) {
-      queue.tree.erase({leaving.stamp, block});
+      queue.tree.erase({leaving.stamp, run});
     } else if (leaving.standing == Standing::kInList) {
-      (leaving.older == BlockId::kNone ? queue.oldest : node(leaving.older).newer) = leaving.newer;
-      (leaving.newer == BlockId::kNone ? queue.newest : node(leaving.newer).older) = leaving.older;
-      leaving.older = leaving.newer = BlockId::kNone;
+      (leaving.older == RunId::kNone ? queue.oldest : node(leaving.older).newer) = leaving.newer;
+      (leaving.newer == RunId::kNone ? queue.newest : node(leaving.newer).older) = leaving.older;
+      leaving.older = leaving.newer = RunId::kNone;
     }
     leaving.standing = Standing::kNowhere;
   }
@@ -131,7 +141,7 @@ class LruPolicy final : public EvictionPolicy {
   const bool superseded_first_;
   uint64_t now_ = 0;
   Queue queues_[2];
-  std::vector<Node> nodes_;
+  SegmentedArray<Node> nodes_;
 };
 
 }  // namespace

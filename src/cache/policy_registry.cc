@@ -18,10 +18,10 @@ Registry& GetRegistry() {
   static Registry* const registry = [] {
     auto* made = new Registry;
     MutexLock lock(&made->mu);
-    made->factories["lru"] = [](const BlockView*) {
+    made->factories["lru"] = [](const RunView*) {
       return MakeLruPolicy(/*superseded_first=*/false);
     };
-    made->factories["lru-superseded"] = [](const BlockView*) {
+    made->factories["lru-superseded"] = [](const RunView*) {
       return MakeLruPolicy(/*superseded_first=*/true);
     };
     return made;

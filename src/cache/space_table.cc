@@ -21,6 +21,7 @@ SpaceState* SpaceTable::Add(std::string identity) {
 SpaceState* SpaceTable::Insert(std::string identity) {
   auto space = std::make_unique<SpaceState>();
   space->seed = ContentHash(std::as_bytes(std::span(identity)));
+  space->key_mode = KeyModeOf(identity);
   space->identity = identity;
   const auto [it, fresh] = by_identity_.emplace(std::move(identity), std::move(space));
   FERMATA_CHECK(fresh);

@@ -16,13 +16,16 @@
 namespace fermata {
 namespace {
 
-constexpr BlockId Id(uint32_t raw) { return BlockId{raw}; }
+constexpr RunId Id(uint32_t raw) { return RunId{raw}; }
 
 void Insert(EvictionPolicy* policy, std::initializer_list<uint32_t> blocks) {
   for (const uint32_t raw : blocks) policy->OnInserted(Id(raw));
 }
 void Unpin(EvictionPolicy* policy, std::initializer_list<uint32_t> blocks) {
-  for (const uint32_t raw : blocks) policy->OnUnpinned(Id(raw));
+  for (const uint32_t raw : blocks) {
+    policy->OnTouched(Id(raw), kNoSession);
+    policy->OnUnpinned(Id(raw));
+  }
 }
 void MakeLeaves(EvictionPolicy* policy, std::initializer_list<uint32_t> blocks) {
   for (const uint32_t raw : blocks) policy->OnBecameLeaf(Id(raw));
@@ -33,22 +36,22 @@ std::vector<uint32_t> Drain(EvictionPolicy* policy) {
   std::vector<uint32_t> order;
   for (;;) {
     const Victim victim = policy->NextVictim();
-    if (victim.block == BlockId::kNone) return order;
-    order.push_back(Raw(victim.block));
-    policy->OnRemoved(victim.block);
+    if (victim.run == RunId::kNone) return order;
+    order.push_back(Raw(victim.run));
+    policy->OnRemoved(victim.run);
   }
 }
 
 TEST(LruPolicy, AnEmptyPoolHasNoVictim) {
   const auto policy = MakeLruPolicy(true);
-  EXPECT_EQ(policy->NextVictim().block, BlockId::kNone);
+  EXPECT_EQ(policy->NextVictim().run, RunId::kNone);
 }
 
 TEST(LruPolicy, LeavesGoInTheOrderInWhichTheyWereLetGo) {
   const auto policy = MakeLruPolicy(false);
   Insert(policy.get(), {0, 1, 2});
   MakeLeaves(policy.get(), {0, 1, 2});
-  EXPECT_EQ(policy->NextVictim().block, BlockId::kNone);  // All are pinned still.
+  EXPECT_EQ(policy->NextVictim().run, RunId::kNone);  // All are pinned still.
   Unpin(policy.get(), {2, 0, 1});
   EXPECT_EQ(policy->NextVictim().reason, VictimReason::kRecency);
   EXPECT_EQ(Drain(policy.get()), (std::vector<uint32_t>{2, 0, 1}));
@@ -59,8 +62,8 @@ TEST(LruPolicy, NextVictimDoesNotTakeTheBlockOut) {
   Insert(policy.get(), {0, 1});
   MakeLeaves(policy.get(), {0, 1});
   Unpin(policy.get(), {1, 0});
-  EXPECT_EQ(policy->NextVictim().block, Id(1));
-  EXPECT_EQ(policy->NextVictim().block, Id(1));
+  EXPECT_EQ(policy->NextVictim().run, Id(1));
+  EXPECT_EQ(policy->NextVictim().run, Id(1));
 }
 
 TEST(LruPolicy, APathGoesDeepestFirst) {
@@ -68,11 +71,11 @@ TEST(LruPolicy, APathGoesDeepestFirst) {
   Insert(policy.get(), {0, 1, 2});  // 0 is the parent of 1, 1 of 2
   MakeLeaves(policy.get(), {2});
   Unpin(policy.get(), {2, 1, 0});
-  EXPECT_EQ(policy->NextVictim().block, Id(2));
+  EXPECT_EQ(policy->NextVictim().run, Id(2));
   policy->OnRemoved(Id(2));
-  EXPECT_EQ(policy->NextVictim().block, BlockId::kNone);  // 1 has not been reported a leaf yet.
+  EXPECT_EQ(policy->NextVictim().run, RunId::kNone);  // 1 has not been reported a leaf yet.
   policy->OnBecameLeaf(Id(1));
-  EXPECT_EQ(policy->NextVictim().block, Id(1));
+  EXPECT_EQ(policy->NextVictim().run, Id(1));
   policy->OnRemoved(Id(1));
   policy->OnBecameLeaf(Id(0));
   EXPECT_EQ(Drain(policy.get()), (std::vector<uint32_t>{0}));
@@ -108,8 +111,9 @@ TEST(LruPolicy, APinnedBlockAndOneWithAChildAreNoCandidates) {
   Unpin(policy.get(), {0, 1, 2});
   policy->OnPinned(Id(0));
   policy->OnNoLongerLeaf(Id(1));
-  EXPECT_EQ(policy->NextVictim().block, Id(2));
-  policy->OnUnpinned(Id(0));    // Used again: the newest now.
+  EXPECT_EQ(policy->NextVictim().run, Id(2));
+  policy->OnTouched(Id(0), 7);  // Used again: the newest now.
+  policy->OnUnpinned(Id(0));    // Being let go of by a transfer is no use.
   policy->OnBecameLeaf(Id(1));  // Not used: where it was, before 2.
   EXPECT_EQ(Drain(policy.get()), (std::vector<uint32_t>{1, 2, 0}));
 }
@@ -130,7 +134,7 @@ TEST(LruPolicy, TouchingABlockThatIsNoCandidateDoesNotMakeItOne) {
   Unpin(policy.get(), {1});
   policy->OnTouched(Id(0), 7);  // pinned
   policy->OnTouched(Id(1), 7);  // no leaf
-  EXPECT_EQ(policy->NextVictim().block, BlockId::kNone);
+  EXPECT_EQ(policy->NextVictim().run, RunId::kNone);
 }
 
 TEST(LruPolicy, SupersededBlocksGoFirstInTheirOwnOrder) {
@@ -140,10 +144,10 @@ TEST(LruPolicy, SupersededBlocksGoFirstInTheirOwnOrder) {
   Unpin(policy.get(), {0, 1, 2, 3});
   policy->OnSuperseded(Id(3));
   policy->OnSuperseded(Id(1));
-  EXPECT_EQ(policy->NextVictim().block, Id(1));
+  EXPECT_EQ(policy->NextVictim().run, Id(1));
   EXPECT_EQ(policy->NextVictim().reason, VictimReason::kSuperseded);
   policy->OnRemoved(Id(1));
-  EXPECT_EQ(policy->NextVictim().block, Id(3));
+  EXPECT_EQ(policy->NextVictim().run, Id(3));
   policy->OnRemoved(Id(3));
   EXPECT_EQ(policy->NextVictim().reason, VictimReason::kRecency);
   EXPECT_EQ(Drain(policy.get()), (std::vector<uint32_t>{0, 2}));
@@ -155,7 +159,7 @@ TEST(LruPolicy, ABlockSupersededWhileInUseGoesFirstOnceItIsLetGo) {
   MakeLeaves(policy.get(), {0, 1});
   policy->OnSuperseded(Id(1));
   Unpin(policy.get(), {0});
-  EXPECT_EQ(policy->NextVictim().block, Id(0));
+  EXPECT_EQ(policy->NextVictim().run, Id(0));
   Unpin(policy.get(), {1});
   EXPECT_EQ(Drain(policy.get()), (std::vector<uint32_t>{1, 0}));
 }
@@ -189,10 +193,10 @@ TEST(LruPolicy, AnIdThatComesBackStartsAfresh) {
   Unpin(policy.get(), {0});
   policy->OnRemoved(Id(0));
   Insert(policy.get(), {0});
-  EXPECT_EQ(policy->NextVictim().block, BlockId::kNone);
+  EXPECT_EQ(policy->NextVictim().run, RunId::kNone);
   MakeLeaves(policy.get(), {0});
   Unpin(policy.get(), {0});
-  EXPECT_EQ(policy->NextVictim().block, Id(0));
+  EXPECT_EQ(policy->NextVictim().run, Id(0));
   EXPECT_EQ(policy->NextVictim().reason, VictimReason::kRecency);
 }
 
@@ -201,12 +205,14 @@ TEST(LruPolicy, ManyBlocksThatBecomeLeavesInTheMiddleFindTheirPlaces) {
   constexpr uint32_t kPaths = 400'000;
   const auto policy = MakeLruPolicy(false);
   for (uint32_t i = 0; i < kPaths; ++i) {
-    const BlockId child = Id(2 * i);
-    const BlockId parent = Id(2 * i + 1);
+    const RunId child = Id(2 * i);
+    const RunId parent = Id(2 * i + 1);
     policy->OnInserted(child);
     policy->OnInserted(parent);
     policy->OnBecameLeaf(child);
+    policy->OnTouched(child, kNoSession);
     policy->OnUnpinned(child);
+    policy->OnTouched(parent, kNoSession);
     policy->OnUnpinned(parent);
   }
   // Every second child goes, from the middle outwards.
@@ -216,8 +222,8 @@ TEST(LruPolicy, ManyBlocksThatBecomeLeavesInTheMiddleFindTheirPlaces) {
     policy->OnBecameLeaf(Id(2 * path + 1));
   }
   for (uint32_t i = 0; i < kPaths; ++i) {
-    const BlockId expected = i % 2 == 0 && i != 0 ? Id(2 * i + 1) : Id(2 * i);
-    ASSERT_EQ(policy->NextVictim().block, expected) << "path " << i;
+    const RunId expected = i % 2 == 0 && i != 0 ? Id(2 * i + 1) : Id(2 * i);
+    ASSERT_EQ(policy->NextVictim().run, expected) << "path " << i;
     policy->OnRemoved(expected);
   }
 }
@@ -231,12 +237,12 @@ struct Reference {
   std::array<Entry, 24> entries;
   uint64_t now = 0;
 
-  BlockId Best() const {
-    BlockId best = BlockId::kNone;
+  RunId Best() const {
+    RunId best = RunId::kNone;
     for (uint32_t i = 0; i < entries.size(); ++i) {
       const Entry& e = entries[i];
       if (!e.here || !e.leaf || !e.unpinned) continue;
-      if (best == BlockId::kNone) {
+      if (best == RunId::kNone) {
         best = Id(i);
         continue;
       }
@@ -262,6 +268,7 @@ TEST(LruPolicy, AgreesWithAScanOverRandomEvents) {
         policy->OnInserted(Id(i));
         e = Reference::Entry{};
         e.here = true;
+        e.time = ++reference.now;
       } else if (event == 0) {
         policy->OnRemoved(Id(i));
         e.here = false;
@@ -277,7 +284,6 @@ TEST(LruPolicy, AgreesWithAScanOverRandomEvents) {
       } else if (event <= 4 && !e.unpinned) {
         policy->OnUnpinned(Id(i));
         e.unpinned = true;
-        e.time = ++reference.now;
       } else if (event == 5) {
         policy->OnTouched(Id(i), 1);
         e.time = ++reference.now;
@@ -288,9 +294,9 @@ TEST(LruPolicy, AgreesWithAScanOverRandomEvents) {
         policy->OnRevived(Id(i));
         e.superseded = false;
       }
-      const BlockId expected = reference.Best();
-      ASSERT_EQ(policy->NextVictim().block, expected) << "step " << step;
-      victims += expected == BlockId::kNone ? 0 : 1;
+      const RunId expected = reference.Best();
+      ASSERT_EQ(policy->NextVictim().run, expected) << "step " << step;
+      victims += expected == RunId::kNone ? 0 : 1;
     }
     EXPECT_GT(victims, 500u);  // else the events were too tame to say anything
   }

@@ -19,15 +19,17 @@ namespace {
 // The opposite of LRU: of the candidates, the one let go last.
 class NewestFirst final : public EvictionPolicy {
  public:
-  void OnInserted(BlockId) override {}
-  void OnRemoved(BlockId block) override {
-    std::erase(leaves_, block);
-    std::erase(unpinned_, block);
+  void OnInserted(RunId) override {}
+  void OnRemoved(RunId run) override {
+    std::erase(leaves_, run);
+    std::erase(unpinned_, run);
   }
-  void OnBecameLeaf(BlockId block) override { leaves_.push_back(block); }
-  void OnNoLongerLeaf(BlockId block) override { std::erase(leaves_, block); }
-  void OnPinned(BlockId block) override { std::erase(unpinned_, block); }
-  void OnUnpinned(BlockId block) override { unpinned_.push_back(block); }
+  void OnBecameLeaf(RunId run) override { leaves_.push_back(run); }
+  void OnNoLongerLeaf(RunId run) override { std::erase(leaves_, run); }
+  void OnPinned(RunId run) override { std::erase(unpinned_, run); }
+  void OnUnpinned(RunId run) override { unpinned_.push_back(run); }
+  void OnTouched(RunId, SessionId) override {}
+  void OnSplit(RunId, RunId) override {}
   Victim NextVictim() override {
     for (size_t i = unpinned_.size(); i-- > 0;) {
       if (std::find(leaves_.begin(), leaves_.end(), unpinned_[i]) != leaves_.end())
@@ -37,8 +39,8 @@ class NewestFirst final : public EvictionPolicy {
   }
 
  private:
-  std::vector<BlockId> leaves_;
-  std::vector<BlockId> unpinned_;  // in the order of unpinning
+  std::vector<RunId> leaves_;
+  std::vector<RunId> unpinned_;  // in the order of unpinning
 };
 
 Result<std::unique_ptr<Cache>> OpenBooks(const std::string& policy) {
@@ -115,7 +117,7 @@ void Fill(const std::string& policy, uint64_t* first, uint64_t* second) {
 
 TEST(PolicyRegistry, ARegisteredPolicyDecidesInACacheThatNamesIt) {
   int made = 0;
-  RegisterPolicy("test-newest-first", [&made](const BlockView* view) {
+  RegisterPolicy("test-newest-first", [&made](const RunView* view) {
     EXPECT_NE(view, nullptr);
     ++made;
     return std::make_unique<NewestFirst>();
@@ -147,7 +149,7 @@ class Picky final : public PlacementPolicy {
 
 TEST(PolicyRegistry, ARegisteredPlacementAdmitsAndCuts) {
   RegisterPolicy("test-picky",
-                 [](const BlockView*) { return MakeLruPolicy(/*superseded_first=*/false); });
+                 [](const RunView*) { return MakeLruPolicy(/*superseded_first=*/false); });
   RegisterPlacement("test-picky", [] { return std::make_unique<Picky>(); });
   CacheConfig config;
   config.groups = {GroupConfig{16, 4096}};
@@ -218,11 +220,11 @@ TEST(PolicyRegistry, AnUnknownNameIsRefusedWithTheKnownOnes) {
 TEST(PolicyRegistry, TheLastRegistrationOfANameCounts) {
   int old_made = 0;
   int new_made = 0;
-  RegisterPolicy("test-twice", [&old_made](const BlockView*) {
+  RegisterPolicy("test-twice", [&old_made](const RunView*) {
     ++old_made;
     return MakeLruPolicy(false);
   });
-  RegisterPolicy("test-twice", [&new_made](const BlockView*) {
+  RegisterPolicy("test-twice", [&new_made](const RunView*) {
     ++new_made;
     return MakeLruPolicy(false);
   });

@@ -1,0 +1,726 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// BlockStore: the prefix tree. Finding, publishing, splitting, killing, and walking paths.
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "cache/block_store.h"
+
+namespace fermata {
+
+// --- a run's memory ---
+
+Hash128* BlockStore::keys(const Run& run) const {
+  const size_t before = run.capacity * (sizeof(BlockId) + run.name_bytes);
+  return reinterpret_cast<Hash128*>(run.data + (before + 15) / 16 * 16);
+}
+
+size_t BlockStore::DataBytes(const Run& run, uint32_t capacity) const {
+  const size_t bytes = capacity * (sizeof(BlockId) + run.name_bytes);
+  return run.keyed ? (bytes + 15) / 16 * 16 + capacity * sizeof(Hash128) : bytes;
+}
+
+void BlockStore::Resize(Run* run, uint32_t capacity) {
+  auto* const data = static_cast<std::byte*>(::operator new(DataBytes(*run, capacity)));
+  Run resized = *run;
+  resized.data = data;
+  resized.capacity = static_cast<uint16_t>(capacity);
+  if (run->count != 0) {
+    std::memcpy(ids(resized), ids(*run), run->count * sizeof(BlockId));
+    std::memcpy(names(resized), names(*run), size_t{run->count} * run->name_bytes);
+    if (run->keyed) std::memcpy(keys(resized), keys(*run), run->count * sizeof(Hash128));
+  }
+  ::operator delete(run->data);
+  *run = resized;
+}
+
+RunId BlockStore::AllocateRun() {
+  RunId id = free_run_;
+  if (id != RunId::kNone) {
+    free_run_ = run(id).parent;
+  } else {
+    id = static_cast<RunId>(runs_.size());
+    run_tiers_.Grow((runs_.size() + 1) * tier_count_);
+    runs_.Grow(runs_.size() + 1);
+  }
+  Run& made = mut(id);
+  made = Run{};
+  made.parent = made.first_child = made.next_sibling = made.previous_sibling = RunId::kNone;
+  for (TierIndex t = 0; t < tier_count_; ++t) mut_tier(id, t) = RunTier{};
+  ++runs_in_use_;
+  return id;
+}
+
+void BlockStore::FreeRun(RunId id) {
+  ::operator delete(run(id).data);
+  mut(id) = Run{};
+  mut(id).parent = free_run_;
+  free_run_ = id;
+  --runs_in_use_;
+}
+
+void BlockStore::FreeRunIfUnused(RunId id) {
+  if (run(id).state != BlockState::kDead || run(id).refs != 0) return;
+  for (TierIndex t = 0; t < tier_count_; ++t) {
+    if (run_tier(id, t).present != 0 || run_tier(id, t).pinned != 0) return;
+  }
+  for (uint32_t i = 0; i < run(id).count; ++i) FreeBlock(block_at(run(id), i));
+  FreeRun(id);
+}
+
+// --- finding ---
+
+uint32_t BlockStore::HashOf(uint32_t space, GroupIndex group, RunId parent,
+                            std::span<const std::byte> name) const {
+  const uint64_t seed = MixU64(uint64_t{Raw(parent)} << 32 | space) + group;
+  return static_cast<uint32_t>(IndexHash(name, seed)) & hash_mask_;
+}
+
+uint64_t BlockStore::BucketOf(uint32_t hash) const {
+  const uint64_t bucket = hash & (bucket_base_ - 1);
+  return bucket < bucket_split_ ? hash & (2 * bucket_base_ - 1) : bucket;
+}
+
+void BlockStore::IndexInsert(RunId id) {
+  if (++indexed_ > bucket_base_ + bucket_split_) {
+    // The next bucket in turn gives about half of its runs to a new one.
+    const uint64_t from = bucket_split_;
+    const uint64_t to = bucket_base_ + bucket_split_;
+    buckets_.Grow(to + 1);
+    if (++bucket_split_ == bucket_base_) {
+      bucket_base_ *= 2;
+      bucket_split_ = 0;
+    }
+    uint32_t* link = &buckets_[from];
+    while (*link != 0) {
+      Run& moving = mut(static_cast<RunId>(*link - 1));
+      if (BucketOf(moving.hash) == from) {
+        link = &moving.next_in_bucket;
+        continue;
+      }
+      const uint32_t raw = *link;
+      *link = moving.next_in_bucket;
+      moving.next_in_bucket = buckets_[to];
+      buckets_[to] = raw;
+    }
+  }
+  uint32_t& head = buckets_[BucketOf(run(id).hash)];
+  mut(id).next_in_bucket = head;
+  head = Raw(id) + 1;
+}
+
+void BlockStore::IndexErase(RunId id) {
+  uint32_t* link = &buckets_[BucketOf(run(id).hash)];
+  while (*link != Raw(id) + 1) {
+    FERMATA_CHECK(*link != 0);
+    link = &mut(static_cast<RunId>(*link - 1)).next_in_bucket;
+  }
+  *link = run(id).next_in_bucket;
+  --indexed_;
+}
+
+RunId BlockStore::FindRun(uint32_t space, GroupIndex group, RunId parent,
+                          std::span<const std::byte> name) const {
+  const uint32_t hash = HashOf(space, group, parent, name);
+  for (uint32_t raw = buckets_[BucketOf(hash)]; raw != 0;) {
+    const RunId id = static_cast<RunId>(raw - 1);
+    const Run& found = run(id);
+    // The hash brought us here; only this comparison makes a hit.
+    if (found.hash == hash && found.parent == parent && found.space == space &&
+        found.group == group && found.name_bytes == name.size() &&
+        std::memcmp(names(found), name.data(), name.size()) == 0) {
+      return id;
+    }
+    raw = found.next_in_bucket;
+  }
+  return RunId::kNone;
+}
+
+BlockId BlockStore::FindChild(uint32_t space, GroupIndex group, BlockId parent,
+                              std::span<const std::byte> name) const {
+  RunId above = RunId::kNone;
+  if (parent != BlockId::kNone) {
+    above = run_of(parent);
+    const Run& in = run(above);
+    const uint32_t next = index_of(parent) + 1;
+    if (next < in.count) {
+      const bool same =
+          in.name_bytes == name.size() &&
+          std::memcmp(names(in) + size_t{next} * in.name_bytes, name.data(), name.size()) == 0;
+      return same ? block_at(in, next) : BlockId::kNone;
+    }
+    if (in.first_child == RunId::kNone) return BlockId::kNone;
+  }
+  const RunId found = FindRun(space, group, above, name);
+  return found == RunId::kNone ? BlockId::kNone : block_at(run(found), 0);
+}
+
+uint64_t BlockStore::Match(uint32_t space, GroupIndex group, const NamedPrefix& prefix,
+                           uint64_t units, BlockId* deepest) const {
+  const uint64_t total = prefix.units() / units;
+  const bool plain = prefix.plain();
+  std::vector<std::byte> scratch;
+  uint64_t matched = 0;
+  RunId parent = RunId::kNone;
+  while (matched < total) {
+    if (parent != RunId::kNone && run(parent).first_child == RunId::kNone) break;
+    const RunId id = FindRun(space, group, parent, prefix.Name(matched * units, units, &scratch));
+    if (id == RunId::kNone) break;
+    const Run& in = run(id);
+    const uint64_t want = std::min<uint64_t>(in.count, total - matched);
+    const auto same_block = [&](uint64_t i) {
+      const std::span<const std::byte> name = prefix.Name((matched + i) * units, units, &scratch);
+      return name.size() == in.name_bytes &&
+             std::memcmp(names(in) + i * in.name_bytes, name.data(), name.size()) == 0;
+    };
+    uint64_t same = 1;
+    if (plain && !in.keyed && want > 1) {
+      // All of it in one go; where it differs is looked for only if it does.
+      const std::span<const std::byte> rest =
+          prefix.Name((matched + 1) * units, (want - 1) * units, &scratch);
+      if (std::memcmp(names(in) + in.name_bytes, rest.data(), rest.size()) == 0) same = want;
+    }
+    while (same < want && same_block(same)) ++same;
+    matched += same;
+    *deepest = block_at(in, static_cast<uint32_t>(same - 1));
+    if (same < in.count) break;
+    parent = id;
+  }
+  return matched;
+}
+
+// --- names and keys ---
+
+uint32_t BlockStore::index_of(BlockId id) const {
+  const Block& block = blocks_[Raw(id)];
+  return static_cast<uint16_t>(block.place - run(run_of(id)).shift);
+}
+
+BlockId BlockStore::parent_block(BlockId id) const {
+  const Run& in = run(run_of(id));
+  const uint32_t index = index_of(id);
+  if (index > 0) return block_at(in, index - 1);
+  if (in.parent == RunId::kNone) return BlockId::kNone;
+  return block_at(run(in.parent), run(in.parent).count - 1u);
+}
+
+uint32_t BlockStore::block_depth(BlockId id) const { return run(run_of(id)).depth + index_of(id); }
+
+std::span<const std::byte> BlockStore::name(BlockId id) const {
+  const Run& in = run(run_of(id));
+  return {names(in) + size_t{index_of(id)} * in.name_bytes, in.name_bytes};
+}
+
+Hash128 BlockStore::key(BlockId id) { return KeyAt(run_of(id), index_of(id)); }
+
+// The chain value before a run's first block.
+Hash128 BlockStore::KeyBefore(RunId id) {
+  // Climbs to the first run whose end is known, then comes down; no recursion, paths are long.
+  std::vector<RunId> unknown;
+  RunId above = run(id).parent;
+  while (above != RunId::kNone && !run(above).end_known) {
+    unknown.push_back(above);
+    above = run(above).parent;
+  }
+  Hash128 value = above == RunId::kNone ? spaces_.at(run(id).space).seed : run(above).end;
+  const size_t unit = config_.chain_tokens * sizeof(uint32_t);
+  for (; !unknown.empty(); unknown.pop_back()) {
+    Run& next = mut(unknown.back());
+    const size_t bytes = size_t{next.count} * next.name_bytes;
+    for (size_t at = 0; at < bytes; at += unit) value = ChainHash(value, {names(next) + at, unit});
+    next.end = value;
+    next.end_known = true;
+  }
+  return value;
+}
+
+Hash128 BlockStore::KeyAt(RunId id, uint32_t index) {
+  const Run& in = run(id);
+  if (in.keyed) return keys(in)[index];
+  if (in.end_known && index + 1 == in.count) return in.end;
+  if (keys_of_ != id || keys_of_uid_ != in.first_uid || known_keys_.size() <= index) {
+    Hash128 value = KeyBefore(id);
+    const size_t unit = config_.chain_tokens * sizeof(uint32_t);
+    known_keys_.clear();
+    for (uint32_t i = 0; i < in.count; ++i) {
+      const std::byte* const block = names(in) + size_t{i} * in.name_bytes;
+      for (size_t at = 0; at < in.name_bytes; at += unit)
+        value = ChainHash(value, {block + at, unit});
+      known_keys_.push_back(value);
+    }
+    keys_of_ = id;
+    keys_of_uid_ = in.first_uid;
+  }
+  return known_keys_[index];
+}
+
+// --- growing ---
+
+void BlockStore::LinkChild(RunId parent, RunId child) {
+  if (parent == RunId::kNone) return;
+  Run& above = mut(parent);
+  mut(child).previous_sibling = RunId::kNone;
+  mut(child).next_sibling = above.first_child;
+  if (above.first_child != RunId::kNone) mut(above.first_child).previous_sibling = child;
+  above.first_child = child;
+}
+
+void BlockStore::UnlinkChild(RunId child) {
+  Run& gone = mut(child);
+  if (gone.parent == RunId::kNone) return;
+  if (gone.previous_sibling != RunId::kNone) {
+    mut(gone.previous_sibling).next_sibling = gone.next_sibling;
+  } else {
+    mut(gone.parent).first_child = gone.next_sibling;
+  }
+  if (gone.next_sibling != RunId::kNone)
+    mut(gone.next_sibling).previous_sibling = gone.previous_sibling;
+  gone.next_sibling = gone.previous_sibling = RunId::kNone;
+}
+
+RunId BlockStore::NewRun(const Name& name, GroupIndex group, uint64_t uid, SessionId owner) {
+  const RunId id = AllocateRun();
+  Run& made = mut(id);
+  made.first_uid = uid;
+  made.space = name.space;
+  made.group = static_cast<uint8_t>(group);
+  made.owner = owner;
+  made.shared = owner == kNoSession;
+  made.keyed = !name.plain;
+  made.name_bytes = static_cast<uint32_t>(name.bytes.size());
+  made.state = BlockState::kPublished;
+  if (name.parent != BlockId::kNone) {
+    made.parent = run_of(name.parent);
+    made.depth = run(made.parent).depth + run(made.parent).count;
+  }
+  Resize(&made, 1);
+  made.hash = HashOf(made.space, group, made.parent, name.bytes);
+  LinkChild(made.parent, id);
+  return id;
+}
+
+// The block's bytes and references are the caller's to count.
+void BlockStore::AppendTo(RunId id, BlockId block, const Name& name) {
+  Run& to = mut(id);
+  if (to.count == to.capacity)
+    Resize(&to, std::min<uint32_t>(kMaxRun, to.count + to.count / 2u + 3));
+  ids(to)[to.count] = block;
+  std::memcpy(names(to) + size_t{to.count} * to.name_bytes, name.bytes.data(), to.name_bytes);
+  if (to.keyed) keys(to)[to.count] = name.key;
+  Block& placed = blocks_[Raw(block)];
+  placed.home = Raw(id);
+  placed.place = static_cast<uint16_t>(to.shift + to.count);
+  placed.state = BlockState::kPublished;
+  ++to.count;
+  to.end = name.key;
+  to.end_known = true;
+  SpaceCount& space = spaces_[name.space];
+  space.seed = name.seed;
+  ++space.blocks;
+}
+
+void BlockStore::Publish(BlockId id, const Name& name, SessionId owner, bool ours) {
+  FERMATA_CHECK(state(id) == BlockState::kPrivate);
+  const uint32_t refs = private_of(id).refs;
+  CountPrivate(id, -1);
+  free_privates_.push_back(blocks_[Raw(id)].home);
+  const RunId above = name.parent == BlockId::kNone ? RunId::kNone : run_of(name.parent);
+  bool grows = above != RunId::kNone;
+  if (grows) {
+    const Run& r = run(above);
+    grows = index_of(name.parent) + 1 == r.count && r.count < kMaxRun &&
+            r.first_child == RunId::kNone && r.refs == (ours ? 1u : 0u) && !r.sealed &&
+            !r.superseded && r.name_bytes == name.bytes.size() && r.keyed == !name.plain &&
+            r.owner == owner && r.shared == (owner == kNoSession);
+  }
+  RunId in = above;
+  if (grows) {
+    CountRun(in, -1);
+    AppendTo(in, id, name);
+    mut(in).refs = refs;
+  } else {
+    if (above != RunId::kNone) SplitAfter(name.parent);
+    in = NewRun(name, group(id), next_uid_, owner);
+    next_uid_ += kMaxRun;
+    AppendTo(in, id, name);
+    IndexInsert(in);
+    mut(in).refs = refs;
+    if (refs != 0 && run(in).parent != RunId::kNone) HoldRun(run(in).parent);
+  }
+  AddBlock(in, id, +1);
+  for (TierIndex t = 0; t < tier_count_; ++t) FixTop(in, t, index_of(id));
+  CountRun(in, +1);
+  Settle(in);
+  if (ours && !grows && above != RunId::kNone) LetGoOfRun(run(in).parent);
+  for (TierIndex t = 0; t < tier_count_; ++t) {
+    if (Resident(id, t)) Emit(true, id, t);
+  }
+}
+
+BlockId BlockStore::Restore(const BlockRecord& record, const Hash128& seed,
+                            const Hash128& parent_key, BlockId parent, bool plain, TierIndex tier,
+                            SlotId slot) {
+  if (plain) {
+    // Only a name that gives the recorded key is what it seems to be.
+    const size_t unit = config_.chain_tokens * sizeof(uint32_t);
+    Hash128 key = parent_key;
+    for (size_t at = 0; at + unit <= record.identity.size(); at += unit)
+      key = ChainHash(key, record.identity.subspan(at, unit));
+    plain = record.identity.size() % unit == 0 && key == record.key;
+  }
+  const Name name{record.space, seed, parent, record.identity, record.key, plain};
+  const BlockId id = AllocateBlock(record.group);
+  mut_at(id, tier).presence = Presence::kResident;
+  mut_at(id, tier).slot = slot;
+  RunId in = parent == BlockId::kNone ? RunId::kNone : run_of(parent);
+  const bool grows = in != RunId::kNone && index_of(parent) + 1 == run(in).count &&
+                     run(in).count < kMaxRun && run(in).first_child == RunId::kNone &&
+                     run(in).refs == 0 && run(in).owner == kNoSession &&
+                     run(in).name_bytes == record.identity.size() && run(in).keyed == !plain &&
+                     run(in).first_uid + run(in).count == record.uid;
+  if (grows) {
+    CountRun(in, -1);
+    AppendTo(in, id, name);
+  } else {
+    if (in != RunId::kNone) SplitAfter(parent);
+    in = NewRun(name, record.group, record.uid, kNoSession);
+    mut(in).sealed = true;
+    AppendTo(in, id, name);
+    IndexInsert(in);
+  }
+  AddBlock(in, id, +1);
+  for (TierIndex t = 0; t < tier_count_; ++t) FixTop(in, t, index_of(id));
+  CountRun(in, +1);
+  Settle(in);
+  Emit(true, id, tier);
+  return id;
+}
+
+// --- splitting ---
+
+// The leading part becomes a run of its own; the rest stays the run it was, so that what refers to
+// its end or continues it need not be told.
+void BlockStore::SplitAfter(BlockId block) {
+  const RunId id = run_of(block);
+  const uint32_t n = index_of(block) + 1;
+  if (n == run(id).count) return;
+  const RunId head_id = AllocateRun();
+  Run& tail = mut(id);
+  Run& head = mut(head_id);
+  const RunId parent = tail.parent;
+  const bool in_tree = tail.state == BlockState::kPublished;
+  CountRun(id, -1);
+  for (TierIndex t = 0; t < tier_count_; ++t) {
+    RunTier& here = mut_tier(id, t);
+    if (here.counted && parent != RunId::kNone) --mut_tier(parent, t).children;
+    here.counted = false;
+  }
+  if (in_tree) {
+    IndexErase(id);
+    UnlinkChild(id);
+  }
+  const uint16_t rest = static_cast<uint16_t>(tail.count - n);
+  head = tail;
+  head.data = nullptr;
+  head.first_child = RunId::kNone;
+  head.refs = tail.refs != 0 ? 1 : 0;
+  head.count = 0;
+  head.sealed = true;
+  Resize(&head, n);
+  head.count = static_cast<uint16_t>(n);
+  std::memcpy(ids(head), ids(tail), n * sizeof(BlockId));
+  std::memcpy(names(head), names(tail), size_t{n} * tail.name_bytes);
+  std::memmove(ids(tail), ids(tail) + n, rest * sizeof(BlockId));
+  std::memmove(names(tail), names(tail) + size_t{n} * tail.name_bytes,
+               size_t{rest} * tail.name_bytes);
+  if (tail.keyed) {
+    std::memcpy(keys(head), keys(tail), n * sizeof(Hash128));
+    std::memmove(keys(tail), keys(tail) + n, rest * sizeof(Hash128));
+  }
+  head.end_known = head.keyed;
+  if (head.keyed) head.end = keys(head)[n - 1];
+  tail.count = rest;
+  tail.first_uid += n;
+  tail.depth += n;
+  tail.shift = static_cast<uint16_t>(tail.shift + n);
+  tail.parent = head_id;
+  Resize(&tail, rest);
+  for (uint32_t i = 0; i < n; ++i) {
+    blocks_[Raw(block_at(head, i))].home = Raw(head_id);
+    AddBlock(head_id, block_at(head, i), +1);
+  }
+  for (TierIndex t = 0; t < tier_count_; ++t) {
+    RunTier& above = mut_tier(head_id, t);
+    RunTier& here = mut_tier(id, t);
+    const auto take = [](uint16_t* from, uint16_t what) {
+      *from = static_cast<uint16_t>(*from - what);
+    };
+    take(&here.present, above.present);
+    take(&here.resident, above.resident);
+    take(&here.sole, above.sole);
+    take(&here.leaving, above.leaving);
+    take(&here.leaving_sole, above.leaving_sole);
+    take(&here.in_flight, above.in_flight);
+    take(&here.pinned, above.pinned);
+    above.top = static_cast<uint16_t>(std::min<uint32_t>(here.top, n));
+    here.top = static_cast<uint16_t>(here.top > n ? here.top - n : 0);
+    if (above.top != 0) FixTop(head_id, t, above.top - 1u);
+    if (here.told_inserted) {
+      pool(t, head.group).policy->OnSplit(id, head_id);
+      above.told_inserted = true;
+    }
+  }
+  if (in_tree) {
+    LinkChild(parent, head_id);
+    IndexInsert(head_id);
+    LinkChild(head_id, id);
+    tail.hash = HashOf(tail.space, tail.group, head_id, {names(tail), tail.name_bytes});
+    IndexInsert(id);
+  }
+  CountRun(head_id, +1);
+  CountRun(id, +1);
+  Settle(id);
+  Settle(head_id);
+  if (parent == RunId::kNone) return;
+  for (TierIndex t = 0; t < tier_count_; ++t) Tell(parent, t);
+}
+
+// --- killing ---
+
+// The usual end of a block: the last of a run that nobody holds or continues. False when it is not
+// so.
+bool BlockStore::PopLast(RunId id, std::vector<uint64_t>* per_tier) {
+  Run& of = mut(id);
+  if (of.refs != 0 || of.first_child != RunId::kNone) return false;
+  const BlockId block = block_at(of, of.count - 1u);
+  for (TierIndex t = 0; t < tier_count_; ++t) {
+    if (at(block, t).io_pins != 0) return false;
+  }
+  for (TierIndex t = 0; t < tier_count_; ++t) {
+    if (at(block, t).presence == Presence::kAbsent) continue;
+    if (per_tier != nullptr && t < per_tier->size()) ++(*per_tier)[t];
+    if (Resident(block, t)) Emit(false, block, t);
+  }
+  CountRun(id, -1);
+  AddBlock(id, block, -1);
+  for (TierIndex t = 0; t < tier_count_; ++t) {
+    const SlotId slot = at(block, t).slot;
+    if (at(block, t).presence == Presence::kAbsent) continue;
+    mut_at(block, t) = Residency{};
+    tiers_[t]->Release(of.group, std::span(&slot, 1));
+  }
+  for (TierIndex t = 0; t < tier_count_; ++t) FixTop(id, t, of.count - 1u);
+  --of.count;
+  of.sealed = true;
+  of.end_known = of.keyed && of.count != 0;
+  if (of.end_known) of.end = keys(of)[of.count - 1];
+  CountRun(id, +1);
+  Settle(id);
+  const auto space = spaces_.find(of.space);
+  if (--space->second.blocks == 0) spaces_.erase(space);
+  FreeBlock(block);
+  if (of.count == 0) {
+    IndexErase(id);
+    UnlinkChild(id);
+    ++victim_visits;  // its parent was looked at
+    FreeRun(id);
+  } else if (of.capacity >= 2u * of.count + 8) {
+    Resize(&of, of.count);
+  }
+  return true;
+}
+
+void BlockStore::KillRun(RunId id, std::vector<uint64_t>* per_tier) {
+  Run& of = mut(id);
+  for (uint32_t i = of.count; i-- > 0;) {
+    for (TierIndex t = 0; t < tier_count_; ++t) {
+      const BlockId block = block_at(of, i);
+      if (at(block, t).presence == Presence::kAbsent) continue;
+      if (per_tier != nullptr && t < per_tier->size()) ++(*per_tier)[t];
+      if (Resident(block, t)) Emit(false, block, t);
+    }
+  }
+  CountRun(id, -1);
+  IndexErase(id);
+  UnlinkChild(id);
+  of.state = BlockState::kDead;
+  for (uint32_t i = 0; i < of.count; ++i) blocks_[Raw(block_at(of, i))].state = BlockState::kDead;
+  CountRun(id, +1);
+  Settle(id);  // no child of its parent's any more
+  const auto space = spaces_.find(of.space);
+  space->second.blocks -= of.count;
+  if (space->second.blocks == 0) spaces_.erase(space);
+  if (of.refs == 0) of.parent = RunId::kNone;
+  for (uint32_t i = of.count; i-- > 0;) {
+    const BlockId block = block_at(of, i);
+    for (TierIndex t = 0; t < tier_count_; ++t) {
+      if (at(block, t).presence == Presence::kAbsent) continue;
+      SetLeaving(block, t, false);
+      // A transfer may hold the slot for long; what it brings there must not come back after a
+      // restart.
+      if (at(block, t).io_pins != 0) tiers_[t]->Forget(group(block), at(block, t).slot);
+      if (at(block, t).io_pins == 0 && (t != 0 || of.refs == 0)) Remove(block, t);
+    }
+  }
+  FreeRunIfUnused(id);
+}
+
+uint64_t BlockStore::Kill(BlockId block, std::vector<uint64_t>* per_tier) {
+  if (!published(block)) return 0;
+  const RunId id = run_of(block);
+  const uint32_t index = index_of(block);
+  if (index + 1 == run(id).count && PopLast(id, per_tier)) return 1;
+  if (index > 0) SplitAfter(block_at(run(id), index - 1));
+  std::vector<RunId> doomed{id};
+  for (size_t i = 0; i < doomed.size(); ++i) {
+    for (RunId c = run(doomed[i]).first_child; c != RunId::kNone; c = run(c).next_sibling)
+      doomed.push_back(c);
+  }
+  uint64_t killed = 0;
+  for (size_t i = doomed.size(); i-- > 0;) {  // Deepest first: no parent goes before a child.
+    killed += run(doomed[i]).count;
+    KillRun(doomed[i], per_tier);
+  }
+  return killed;
+}
+
+bool BlockStore::SubtreeIdle(BlockId block) const {
+  const RunId id = run_of(block);
+  if (run(id).refs != 0) return false;
+  for (uint32_t i = index_of(block); i < run(id).count; ++i) {
+    for (TierIndex t = 0; t < tier_count_; ++t) {
+      if (at(block_at(run(id), i), t).io_pins != 0) return false;
+    }
+  }
+  std::vector<RunId> stack;
+  for (RunId c = run(id).first_child; c != RunId::kNone; c = run(c).next_sibling)
+    stack.push_back(c);
+  while (!stack.empty()) {
+    const RunId below = stack.back();
+    stack.pop_back();
+    for (TierIndex t = 0; t < tier_count_; ++t) {
+      if (run_tier(below, t).pinned != 0) return false;
+    }
+    for (RunId c = run(below).first_child; c != RunId::kNone; c = run(c).next_sibling)
+      stack.push_back(c);
+  }
+  return true;
+}
+
+// --- paths ---
+
+void BlockStore::Path(BlockId deepest, uint32_t first, std::vector<PathPiece>* out) const {
+  const size_t begin = out->size();
+  uint32_t end = index_of(deepest) + 1;
+  for (RunId r = run_of(deepest); r != RunId::kNone; r = run(r).parent) {
+    const Run& in = run(r);
+    if (in.depth + end <= first) break;
+    out->push_back(PathPiece{r, first > in.depth ? first - in.depth : 0, end});
+    if (in.depth <= first) break;
+    if (in.parent != RunId::kNone) end = run(in.parent).count;
+  }
+  std::reverse(out->begin() + static_cast<std::ptrdiff_t>(begin), out->end());
+}
+
+BlockId BlockStore::Ancestor(BlockId id, uint32_t depth) const {
+  RunId r = run_of(id);
+  while (run(r).depth > depth) r = run(r).parent;
+  return block_at(run(r), depth - run(r).depth);
+}
+
+void BlockStore::TouchPath(BlockId deepest, uint32_t first, SessionId session) {
+  for (RunId r = run_of(deepest); r != RunId::kNone; r = run(r).parent) {
+    Run& used = mut(r);
+    if (used.depth + used.count <= first || used.state != BlockState::kPublished) return;
+    if (!used.shared && used.owner != session) used.shared = true;
+    const bool revived = used.superseded;
+    used.superseded = false;
+    for (TierIndex t = 0; t < tier_count_; ++t) {
+      if (revived && run_tier(r, t).told_inserted) pool(t, used.group).policy->OnRevived(r);
+      if (run_tier(r, t).sole != 0) Used(r, t, session);
+    }
+  }
+}
+
+void BlockStore::SupersedePath(BlockId deepest, uint32_t first, SessionId session) {
+  if (block_depth(deepest) < first) return;
+  // Only what is of this path and behind the point goes.
+  if (owner(run_of(deepest)) == session) SplitAfter(deepest);
+  for (RunId r = run_of(deepest); r != RunId::kNone; r = run(r).parent) {
+    if (run(r).depth + run(r).count <= first) return;
+    if (owner(r) != session || run(r).superseded || run(r).state != BlockState::kPublished)
+      continue;
+    if (run(r).depth < first) SplitAfter(block_at(run(r), first - run(r).depth - 1));
+    mut(r).superseded = true;
+    supersedings += run(r).count;
+    for (TierIndex t = 0; t < tier_count_; ++t) {
+      if (run_tier(r, t).told_inserted) pool(t, run(r).group).policy->OnSuperseded(r);
+    }
+  }
+}
+
+uint32_t BlockStore::CommonDepth(BlockId a, BlockId b) const {
+  if (a == BlockId::kNone || b == BlockId::kNone) return 0;
+  RunId run_a = run_of(a);
+  RunId run_b = run_of(b);
+  uint32_t end_a = block_depth(a) + 1;
+  uint32_t end_b = block_depth(b) + 1;
+  while (run_a != run_b) {
+    const bool climb_a =
+        run_b == RunId::kNone || (run_a != RunId::kNone && run(run_a).depth >= run(run_b).depth);
+    RunId& climbing = climb_a ? run_a : run_b;
+    (climb_a ? end_a : end_b) = run(climbing).depth;
+    climbing = run(climbing).parent;
+  }
+  return run_a == RunId::kNone ? 0 : std::min(end_a, end_b);
+}
+
+void BlockStore::Remember(BlockId deepest, std::vector<RememberedPiece>* out) const {
+  std::vector<PathPiece> path;
+  Path(deepest, 0, &path);
+  for (const PathPiece& piece : path) {
+    const Run& in = run(piece.run);
+    out->push_back(RememberedPiece{piece.run, block_at(in, 0), in.first_uid, in.depth, piece.end});
+  }
+}
+
+BlockId BlockStore::DeepestAlive(const std::vector<RememberedPiece>& pieces) const {
+  for (size_t i = pieces.size(); i-- > 0;) {
+    const RememberedPiece& piece = pieces[i];
+    const auto of_piece = [&](RunId r) {
+      return run(r).state == BlockState::kPublished && run(r).first_uid >= piece.uid &&
+             run(r).first_uid < piece.uid + piece.count;
+    };
+    const auto last_of = [&](RunId r) {
+      const uint64_t left = piece.uid + piece.count - run(r).first_uid;
+      return block_at(run(r), static_cast<uint32_t>(std::min<uint64_t>(run(r).count, left)) - 1);
+    };
+    // A split leaves the end of a run its id.
+    if (of_piece(piece.run)) return last_of(piece.run);
+    if (!IsAlive(piece.first, piece.uid)) continue;
+    // Its end is gone; what is left of it begins with its first block.
+    RunId r = run_of(piece.first);
+    for (bool more = true; more;) {
+      more = false;
+      const uint64_t next = run(r).first_uid + run(r).count;
+      int looked_at = 0;
+      for (RunId c = run(r).first_child; c != RunId::kNone && looked_at < 16;
+           c = run(c).next_sibling, ++looked_at) {
+        if (run(c).first_uid != next || !of_piece(c)) continue;
+        r = c;
+        more = true;
+        break;
+      }
+    }
+    if (of_piece(r)) return last_of(r);
+    // It begins within a run: the piece was remembered after its run had grown a new head.
+    const uint32_t index = index_of(piece.first);
+    return block_at(
+        run(r),
+        static_cast<uint32_t>(std::min<uint64_t>(run(r).count, uint64_t{index} + piece.count)) - 1);
+  }
+  return BlockId::kNone;
+}
+
+}  // namespace fermata
