@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The only mutex of the project: std::mutex with Clang's annotations. Not absl::Mutex, because
+// The only mutexes of the project: std::mutex with Clang's annotations, and one that readers share
+// on top of it. Not absl::Mutex, because
 // Debian's prebuilt Abseil makes ThreadSanitizer report races in correct programs. Ranks are in
 // docs/locking.md.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -40,6 +42,78 @@ class FERMATA_SCOPED_CAPABILITY MutexLock {
   Mutex* const mu_;
 };
 
+// Held by one writer, or by any number of readers. A writer that waits goes before readers that
+// come after it, so that neither starves: readers that find it line up for the mutex it holds.
+// Readers hold it for microseconds, never across a wait, and do not nest.
+class FERMATA_CAPABILITY("mutex") SharedMutex {
+ public:
+  SharedMutex() = default;
+  SharedMutex(const SharedMutex&) = delete;
+  SharedMutex& operator=(const SharedMutex&) = delete;
+
+  void Lock() FERMATA_ACQUIRE() {
+    mu_.lock();
+    Close();
+  }
+  void Unlock() FERMATA_RELEASE() {
+    Open();
+    mu_.unlock();
+  }
+  void ReaderLock() FERMATA_ACQUIRE_SHARED() {
+    if ((state_.fetch_add(kReader, std::memory_order_acquire) & kWriter) == 0) return;
+    Leave();
+    // Behind the writer, and before the next one.
+    const std::lock_guard<std::mutex> lock(mu_);
+    state_.fetch_add(kReader, std::memory_order_acquire);
+  }
+  void ReaderUnlock() FERMATA_RELEASE_SHARED() { Leave(); }
+  void AssertHeld() const FERMATA_ASSERT_HELD() {}
+  void AssertReaderHeld() const FERMATA_ASSERT_READER_HELD() {}
+
+ private:
+  friend class CondVar;
+  static constexpr uint32_t kWriter = 1;  // a writer is in or waits for the readers to leave
+  static constexpr uint32_t kReader = 2;
+
+  void Close() {
+    uint32_t state = state_.fetch_or(kWriter, std::memory_order_acquire) | kWriter;
+    for (int spins = 0; state != kWriter; ++spins) {
+      if (spins > 1000) state_.wait(state, std::memory_order_acquire);
+      state = state_.load(std::memory_order_acquire);
+    }
+  }
+  void Open() { state_.fetch_and(~kWriter, std::memory_order_release); }
+  void Leave() {
+    if (state_.fetch_sub(kReader, std::memory_order_acq_rel) == (kReader | kWriter))
+      state_.notify_one();
+  }
+
+  std::mutex mu_;  // the writer's
+  std::atomic<uint32_t> state_{0};
+};
+
+class FERMATA_SCOPED_CAPABILITY WriterLock {
+ public:
+  explicit WriterLock(SharedMutex* mu) FERMATA_ACQUIRE(mu) : mu_(mu) { mu_->Lock(); }
+  ~WriterLock() FERMATA_RELEASE() { mu_->Unlock(); }
+  WriterLock(const WriterLock&) = delete;
+  WriterLock& operator=(const WriterLock&) = delete;
+
+ private:
+  SharedMutex* const mu_;
+};
+
+class FERMATA_SCOPED_CAPABILITY ReaderLock {
+ public:
+  explicit ReaderLock(SharedMutex* mu) FERMATA_ACQUIRE_SHARED(mu) : mu_(mu) { mu_->ReaderLock(); }
+  ~ReaderLock() FERMATA_RELEASE_GENERIC() { mu_->ReaderUnlock(); }
+  ReaderLock(const ReaderLock&) = delete;
+  ReaderLock& operator=(const ReaderLock&) = delete;
+
+ private:
+  SharedMutex* const mu_;
+};
+
 class CondVar {
  public:
   void NotifyAll() { cv_.notify_all(); }
@@ -50,7 +124,18 @@ class CondVar {
   }
   // False when `timeout_ns` passed first.
   bool WaitFor(Mutex* mu, uint64_t timeout_ns) FERMATA_REQUIRES(mu) {
-    std::unique_lock<std::mutex> lock(mu->mu_, std::adopt_lock);
+    return WaitOn(&mu->mu_, timeout_ns);
+  }
+  bool WaitFor(SharedMutex* mu, uint64_t timeout_ns) FERMATA_REQUIRES(mu) {
+    mu->Open();
+    const bool notified = WaitOn(&mu->mu_, timeout_ns);
+    mu->Close();
+    return notified;
+  }
+
+ private:
+  bool WaitOn(std::mutex* mu, uint64_t timeout_ns) {
+    std::unique_lock<std::mutex> lock(*mu, std::adopt_lock);
     // Capped so that the sum with now() cannot overflow.
     const auto timeout =
         std::chrono::nanoseconds(timeout_ns > (uint64_t{1} << 60) ? uint64_t{1} << 60 : timeout_ns);
@@ -59,7 +144,6 @@ class CondVar {
     return notified;
   }
 
- private:
   std::condition_variable cv_;
 };
 

@@ -6,9 +6,10 @@
 // cache_sequence.cc, cache_publish.cc, cache_job.cc, cache_park.cc, cache_session.cc,
 // cache_lifecycle.cc, cache_inspect.cc.
 //
-// Threads: any method from any thread. No method waits for I/O but Open, Close, UnregisterArena,
-// Reset and Erase.
-// Tiers, device_ops and the log sink are called with the lock released.
+// Threads: any method from any thread. Lookups without a lease and what asks about a sequence, the
+// room or the statistics share the lock; everything else has it alone. No method waits for I/O but
+// Open, Close, UnregisterArena, Reset and Erase. Tiers, device_ops and the log sink are called with
+// the lock released.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -185,7 +186,7 @@ class Cache {
   Status Recover() FERMATA_EXCLUDES(mu_);
   void RestoreBlocks(TierIndex t, const absl::flat_hash_map<uint32_t, const SpaceState*>& known,
                      std::vector<RecoveredBlock>* recovered) FERMATA_REQUIRES(mu_);
-  Status OpenCheck() const FERMATA_REQUIRES(mu_);  // CLOSED once closing
+  Status OpenCheck() const FERMATA_REQUIRES_SHARED(mu_);  // CLOSED once closing
   uint64_t units_of(GroupIndex group) const {
     return config_.groups[group].block_tokens / config_.chain_tokens;
   }
@@ -203,6 +204,13 @@ class Cache {
     std::vector<FoundGroup> groups;  // as far as each goes
     uint64_t tokens = 0;             // joint, after `leave`
   };
+  struct FoundForLookup {
+    SpaceState* space = nullptr;
+    uint64_t total = 0;  // tokens asked about
+    FoundPrefix prefix;
+    std::vector<BlockId> anchors;  // per group, of the joint prefix
+    LookupAnswer answer;
+  };
   // Tokens from where the one before ends up to `end` that lie on one tier.
   struct Stretch {
     uint64_t end = 0;
@@ -210,25 +218,27 @@ class Cache {
     bool pending = false;  // on their way to the device
   };
   Status CheckName(const SpaceState& space, const LookupRequest& request, NamedPrefix* prefix) const
-      FERMATA_REQUIRES(mu_);
+      FERMATA_REQUIRES_SHARED(mu_);
   void FindPrefix(const SpaceState& space, const NamedPrefix& prefix, uint64_t token_limit,
-                  bool on_sick_tiers_too, FoundPrefix* found) FERMATA_REQUIRES(mu_);
-  BlockId AnchorOf(const FoundPrefix& found, GroupIndex group) const FERMATA_REQUIRES(mu_);
+                  bool on_sick_tiers_too, FoundPrefix* found) const FERMATA_REQUIRES_SHARED(mu_);
+  Status Find(ObjectId space, const LookupRequest& request, FoundForLookup* out) const
+      FERMATA_REQUIRES_SHARED(mu_);
+  BlockId AnchorOf(const FoundPrefix& found, GroupIndex group) const FERMATA_REQUIRES_SHARED(mu_);
   void Stretches(BlockId deepest, GroupIndex group, std::vector<Stretch>* out) const
-      FERMATA_REQUIRES(mu_);
+      FERMATA_REQUIRES_SHARED(mu_);
   // `anchors`: per group, the last block of a prefix of `tokens`. Returns the leading tokens that
   // are on the device.
   uint64_t CountTiers(const std::vector<BlockId>& anchors, uint64_t tokens,
-                      LookupAnswer* answer) const FERMATA_REQUIRES(mu_);
+                      LookupAnswer* answer) const FERMATA_REQUIRES_SHARED(mu_);
   void NoteSupersession(const Session& session, const FoundPrefix& found) FERMATA_REQUIRES(mu_);
   bool AllHealthy() const;
   // Leading blocks of a path that a healthy tier has.
-  uint64_t HealthyBlocks(const std::vector<PathPiece>& path) const FERMATA_REQUIRES(mu_);
+  uint64_t HealthyBlocks(const std::vector<PathPiece>& path) const FERMATA_REQUIRES_SHARED(mu_);
   void EndLease(ObjectId id) FERMATA_REQUIRES(mu_);
   uint64_t JointStep() const { return joint_step_; }
 
   // cache_sequence.cc, cache_publish.cc
-  Status FindSequence(ObjectId id, Sequence** out) FERMATA_REQUIRES(mu_);
+  Status FindSequence(ObjectId id, Sequence** out) const FERMATA_REQUIRES_SHARED(mu_);
   Status FindRunning(ObjectId id, Sequence** out) FERMATA_REQUIRES(mu_);
   NamedPrefix PrefixOf(const Sequence& sequence) const FERMATA_REQUIRES(mu_);
   void ExtendChain(Sequence* sequence) FERMATA_REQUIRES(mu_);
@@ -259,16 +269,16 @@ class Cache {
   void DropReserved(Sequence* sequence) FERMATA_REQUIRES(mu_);
   void EndSequence(ObjectId id) FERMATA_REQUIRES(mu_);
   void RememberPath(Sequence* sequence) FERMATA_REQUIRES(mu_);
-  uint64_t PublishedTokens(const Sequence& sequence) const FERMATA_REQUIRES(mu_);
-  uint64_t DeviceTokens(const Sequence& sequence) const FERMATA_REQUIRES(mu_);
+  uint64_t PublishedTokens(const Sequence& sequence) const FERMATA_REQUIRES_SHARED(mu_);
+  uint64_t DeviceTokens(const Sequence& sequence) const FERMATA_REQUIRES_SHARED(mu_);
   // REQUIRES: the tables are not cut yet.
   void CutNames(Sequence* sequence, uint64_t tokens) FERMATA_REQUIRES(mu_);
   // Gives the blocks of a table, from index `first` on, to `f`.
   using BlockVisitor = absl::FunctionRef<bool(uint64_t index, BlockId block)>;  // false: stop
   void VisitTable(const GroupTable& table, uint64_t first, BlockVisitor f) const
-      FERMATA_REQUIRES(mu_);
+      FERMATA_REQUIRES_SHARED(mu_);
   // The same for those whose bytes are not on the device; skips whole runs that are.
-  void VisitMissing(const GroupTable& table, BlockVisitor f) const FERMATA_REQUIRES(mu_);
+  void VisitMissing(const GroupTable& table, BlockVisitor f) const FERMATA_REQUIRES_SHARED(mu_);
   bool PollMarks() FERMATA_EXCLUDES(mu_);                // true when an event has fired
   void LetGo(Sequence* sequence) FERMATA_REQUIRES(mu_);  // all references, deepest first
   void RoomMayHaveGrown() FERMATA_REQUIRES(mu_);
@@ -308,7 +318,7 @@ class Cache {
   // the deadline.
   bool DriveUntil(uint64_t deadline_ns, const std::function<bool()>& done) FERMATA_EXCLUDES(mu_);
 
-  std::vector<uint64_t> HeldSlots() FERMATA_REQUIRES(mu_);
+  std::vector<uint64_t> HeldSlots() const FERMATA_REQUIRES_SHARED(mu_);
   void CountRefs(std::vector<uint32_t>* refs) FERMATA_REQUIRES(mu_);
 
   CacheConfig config_;
@@ -326,7 +336,7 @@ class Cache {
   std::unique_ptr<Executor> executor_;
   StepExecutor* step_executor_ = nullptr;
 
-  mutable Mutex mu_;
+  mutable SharedMutex mu_;
   CondVar changed_;  // a job, a transfer or the executor's round has ended
   bool closing_ FERMATA_GUARDED_BY(mu_) = false;
   bool finishing_ FERMATA_GUARDED_BY(mu_) = false;  // the executor stops: nothing runs any more

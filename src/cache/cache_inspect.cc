@@ -9,7 +9,7 @@
 namespace fermata {
 
 CacheStats Cache::Stats() {
-  MutexLock lock(&mu_);
+  ReaderLock lock(&mu_);
   CacheStats stats;
   stats.query_tokens = query_tokens_;
   stats.hit_tokens = hit_tokens_;
@@ -50,7 +50,7 @@ void Cache::VisitStats(const StatVisitor& visitor) {
   };
   std::vector<Counter> counters;
   {
-    MutexLock lock(&mu_);
+    ReaderLock lock(&mu_);
     counters = {{"cache.query_tokens", query_tokens_},
                 {"cache.hit_tokens", hit_tokens_},
                 {"cache.resumed_tokens", resumed_tokens_},
@@ -73,7 +73,7 @@ void Cache::VisitStats(const StatVisitor& visitor) {
 }
 
 Status Cache::Room(GroupIndex group, uint64_t* free, uint64_t* evictable) {
-  MutexLock lock(&mu_);
+  ReaderLock lock(&mu_);
   FERMATA_RETURN_IF_ERROR(OpenCheck());
   *free = device_->free_slots(group);
   *evictable = mover_->Evictable(0, group);
@@ -81,7 +81,7 @@ Status Cache::Room(GroupIndex group, uint64_t* free, uint64_t* evictable) {
 }
 
 Status Cache::PollEvents(std::vector<StoreEvent>* out, size_t capacity, uint64_t* lost) {
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   FERMATA_RETURN_IF_ERROR(OpenCheck());
   while (out->size() < capacity && !store_->events.empty()) {
     out->push_back(store_->events.front());
@@ -93,7 +93,7 @@ Status Cache::PollEvents(std::vector<StoreEvent>* out, size_t capacity, uint64_t
 }
 
 // Slots that belong to no block: reserved by sequences, granted to jobs or requests.
-std::vector<uint64_t> Cache::HeldSlots() {
+std::vector<uint64_t> Cache::HeldSlots() const {
   std::vector<uint64_t> held = mover_->HeldSlots();
   sequences_.ForEach([&](ObjectId, const Sequence& sequence) {
     for (size_t g = 0; g < sequence.groups.size(); ++g)
@@ -124,7 +124,7 @@ void Cache::CountRefs(std::vector<uint32_t>* refs) {
 }
 
 Status Cache::Audit(uint64_t* blocks, uint64_t* orphans) {
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   FERMATA_RETURN_IF_ERROR(OpenCheck());
   std::vector<uint32_t> refs;
   CountRefs(&refs);
@@ -133,7 +133,7 @@ Status Cache::Audit(uint64_t* blocks, uint64_t* orphans) {
 }
 
 std::string Cache::Dump() {
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   std::string out;
   char line[256];
   const auto add = [&](const char* format, auto... values) {
@@ -152,6 +152,7 @@ std::string Cache::Dump() {
     }
   }
   sequences_.ForEach([&](ObjectId id, const Sequence& s) {
+    mu_.AssertHeld();
     add("sequence %" PRIx64 " space=%u state=%u tokens=%" PRIu64 " marked=%" PRIu64 "%s\n", id,
         s.space->number, static_cast<unsigned>(s.state), s.tokens, s.marked,
         s.frozen ? " frozen" : "");

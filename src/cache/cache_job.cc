@@ -57,6 +57,7 @@ Status Cache::PlanLoad(Sequence* sequence, const LoadOptions& options, Job* plan
   for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
     const GroupTable& table = sequence->groups[g];
     VisitMissing(table, [&](uint64_t, BlockId block) {
+      mu_.AssertHeld();
       if (store_->at(block, 0).presence == Presence::kAbsent) ++plan->want_loads[g];
       return true;
     });
@@ -95,7 +96,7 @@ Result<ObjectId> Cache::StartLoad(Sequence* sequence, const LoadOptions& options
   sequence->job = *id;
   if (options.deadline_ns != 0) {
     job->timer = executor_->PostAt(options.deadline_ns, [this, job_id = *id] {
-      MutexLock lock(&mu_);
+      WriterLock lock(&mu_);
       Job* const late = jobs_.Find(job_id);
       if (late == nullptr) return;
       late->timer = 0;
@@ -236,7 +237,7 @@ void Cache::FinishLoad(ObjectId id) {
 }
 
 Result<ObjectId> Cache::Load(ObjectId id, const LoadOptions& options) {
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   Sequence* sequence = nullptr;
   FERMATA_RETURN_IF_ERROR(FindRunning(id, &sequence));
   return StartLoad(sequence, options);
@@ -262,7 +263,7 @@ void Cache::StopJob(Job* job, Status why) {
 }
 
 Status Cache::CancelJob(ObjectId id) {
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   Job* const job = jobs_.Find(id);
   if (job == nullptr) return ErrorF(StatusCode::kNotFound, "the job has ended");
   StopJob(job, Status(StatusCode::kCancelled, "cancelled by the caller"));

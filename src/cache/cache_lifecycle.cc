@@ -12,7 +12,7 @@ namespace fermata {
 
 Result<ObjectId> Cache::RegisterArena(GroupIndex group, std::span<const DeviceRegion> regions,
                                       uint32_t slots) {
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   FERMATA_RETURN_IF_ERROR(OpenCheck());
   FERMATA_RETURN_IF_ERROR(device_->RegisterArena(group, regions, slots));
   return arenas_.Add(std::make_unique<GroupIndex>(group));
@@ -69,7 +69,7 @@ bool Cache::DropDeviceCopies(GroupIndex group) {
 Status Cache::UnregisterArena(ObjectId id, uint64_t deadline_ns) {
   GroupIndex group = 0;
   {
-    MutexLock lock(&mu_);
+    WriterLock lock(&mu_);
     FERMATA_RETURN_IF_ERROR(OpenCheck());
     const GroupIndex* const arena = arenas_.Find(id);
     if (arena == nullptr)
@@ -103,7 +103,7 @@ Status Cache::UnregisterArena(ObjectId id, uint64_t deadline_ns) {
 }
 
 Status Cache::DeviceLost() {
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   FERMATA_RETURN_IF_ERROR(OpenCheck());
   // Whoever holds a slot keeps it, as a private block of void contents; the published block stays
   // if it lies elsewhere too.
@@ -206,7 +206,7 @@ Status Cache::Reset(ResetScope scope, ObjectId target, std::vector<uint64_t>* pe
   std::vector<uint32_t> old_numbers;
   std::vector<SpaceRecord> records;
   {
-    MutexLock lock(&mu_);
+    WriterLock lock(&mu_);
     FERMATA_RETURN_IF_ERROR(OpenCheck());
     SpaceState* space = nullptr;
     SessionId serial = kNoSession;
@@ -269,7 +269,7 @@ Result<uint64_t> Cache::Erase(ObjectId space_id, const LookupRequest& request,
   uint64_t killed = 0;
   SpaceRecord record;
   {
-    MutexLock lock(&mu_);
+    WriterLock lock(&mu_);
     FERMATA_RETURN_IF_ERROR(OpenCheck());
     const SpaceHandle* const handle = spaces_.Find(space_id);
     if (handle == nullptr)

@@ -35,7 +35,7 @@ Result<ObjectId> Cache::OpenSpace(const SpaceIdentity& identity) {
                   identity.replicated);
   }
   const std::string canonical = CanonicalBytes(identity, config_);
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   FERMATA_RETURN_IF_ERROR(OpenCheck());
   if (spaces_.full())
     return ReasonF(StatusCode::kResourceExhausted, Reason::kQueueFull, "too many spaces are open");
@@ -70,7 +70,7 @@ void Cache::PutSpaceRecord(Tier* tier, const SpaceRecord& record) {
 }
 
 Status Cache::CloseSpace(ObjectId id) {
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   const SpaceHandle* const handle = spaces_.Find(id);
   if (handle == nullptr) return BadHandle("space");
   if (handle->space->handles == 1 && handle->space->users != 0) {
@@ -130,7 +130,7 @@ uint64_t Cache::HealthyBlocks(const std::vector<PathPiece>& path) const {
 }
 
 void Cache::FindPrefix(const SpaceState& space, const NamedPrefix& prefix, uint64_t token_limit,
-                       bool on_sick_tiers_too, FoundPrefix* found) {
+                       bool on_sick_tiers_too, FoundPrefix* found) const {
   found->groups.assign(config_.groups.size(), FoundGroup{});
   const bool all_healthy = on_sick_tiers_too || AllHealthy();
   uint64_t tokens = token_limit;
@@ -231,32 +231,29 @@ void Cache::NoteSupersession(const Session& session, const FoundPrefix& found) {
   }
 }
 
-Result<LookupAnswer> Cache::Lookup(ObjectId space_id, const LookupRequest& request) {
-  MutexLock lock(&mu_);
+// What a lookup finds, and what to say about it. Changes nothing.
+Status Cache::Find(ObjectId space_id, const LookupRequest& request, FoundForLookup* out) const {
   FERMATA_RETURN_IF_ERROR(OpenCheck());
   const SpaceHandle* const handle = spaces_.Find(space_id);
   if (handle == nullptr) return BadHandle("space");
   if (request.session != 0 && sessions_.Find(request.session) == nullptr)
     return BadHandle("item.session");
-  SpaceState* const space = handle->space;
+  out->space = handle->space;
   NamedPrefix prefix;
-  FERMATA_RETURN_IF_ERROR(CheckName(*space, request, &prefix));
+  FERMATA_RETURN_IF_ERROR(CheckName(*out->space, request, &prefix));
   if (request.lease && leases_.full()) {
     return ReasonF(StatusCode::kResourceExhausted, Reason::kQueueFull, "%u leases live, want fewer",
                    leases_.size());
   }
-  const uint64_t total = std::max(request.token_count, prefix.units() * config_.chain_tokens);
-  const uint64_t limit = total > request.leave_tokens ? total - request.leave_tokens : 0;
-  FoundPrefix found;
-  FindPrefix(*space, prefix, limit, /*on_sick_tiers_too=*/false, &found);
-  if (request.lease && request.session != 0)
-    NoteSupersession(*sessions_.Find(request.session), found);
-  LookupAnswer answer;
-  std::vector<BlockId> anchors(config_.groups.size());
+  out->total = std::max(request.token_count, prefix.units() * config_.chain_tokens);
+  const uint64_t limit = out->total > request.leave_tokens ? out->total - request.leave_tokens : 0;
+  FoundPrefix& found = out->prefix;
+  FindPrefix(*out->space, prefix, limit, /*on_sick_tiers_too=*/false, &found);
+  out->anchors.resize(config_.groups.size());
   const auto count = [&] {
-    mu_.AssertHeld();
-    for (GroupIndex g = 0; g < anchors.size(); ++g) anchors[g] = AnchorOf(found, g);
-    return CountTiers(anchors, found.tokens, &answer);
+    mu_.AssertReaderHeld();
+    for (GroupIndex g = 0; g < out->anchors.size(); ++g) out->anchors[g] = AnchorOf(found, g);
+    return CountTiers(out->anchors, found.tokens, &out->answer);
   };
   // What is not worth loading is left to be computed again.
   const uint64_t worth = placement_->WorthTaking(count(), found.tokens);
@@ -264,11 +261,27 @@ Result<LookupAnswer> Cache::Lookup(ObjectId space_id, const LookupRequest& reque
     found.tokens = worth / joint_step_ * joint_step_;
     count();
   }
-  answer.hit_tokens = found.tokens;
-  if (!request.lease) return answer;
+  out->answer.hit_tokens = found.tokens;
+  return Status();
+}
+
+Result<LookupAnswer> Cache::Lookup(ObjectId space_id, const LookupRequest& request) {
+  FoundForLookup looked_up;
+  if (!request.lease) {
+    ReaderLock lock(&mu_);
+    FERMATA_RETURN_IF_ERROR(Find(space_id, request, &looked_up));
+    return std::move(looked_up.answer);
+  }
+  WriterLock lock(&mu_);
+  FERMATA_RETURN_IF_ERROR(Find(space_id, request, &looked_up));
+  SpaceState* const space = looked_up.space;
+  const FoundPrefix& found = looked_up.prefix;
+  LookupAnswer& answer = looked_up.answer;
+  const uint64_t total = looked_up.total;
+  if (request.session != 0) NoteSupersession(*sessions_.Find(request.session), found);
   if (found.tokens == 0) {
     query_tokens_ += total;
-    return answer;
+    return std::move(answer);
   }
   auto lease = std::make_unique<Lease>();
   lease->space = space;
@@ -281,21 +294,21 @@ Result<LookupAnswer> Cache::Lookup(ObjectId space_id, const LookupRequest& reque
                            : now + std::min(config_.lease_ns, UINT64_MAX - now);
   lease->key_bytes = request.key_bytes;
   lease->extras = request.extras;
-  lease->anchors = std::move(anchors);
+  lease->anchors = std::move(looked_up.anchors);
   for (const BlockId anchor : lease->anchors) store_->Ref(anchor);
   ++space->users;
   const uint64_t deadline = lease->deadline_ns;
   Lease* const raw = lease.get();
   const ObjectId id = leases_.Add(std::move(lease));
   raw->timer = executor_->PostAt(deadline, [this, id] {
-    MutexLock timer_lock(&mu_);
+    WriterLock timer_lock(&mu_);
     Lease* const due = leases_.Find(id);
     if (due == nullptr || due->expired) return;
     due->timer = 0;
     EndLease(id);
   });
   answer.lease = id;
-  return answer;
+  return std::move(answer);
 }
 
 // --- leases ---
@@ -321,7 +334,7 @@ void Cache::EndLease(ObjectId id) {
 }
 
 Status Cache::TakeLease(ObjectId lease_id, ObjectId sequence_id) {
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   FERMATA_RETURN_IF_ERROR(OpenCheck());
   Lease* const lease = leases_.Find(lease_id);
   if (lease == nullptr) return BadHandle("lease");
@@ -384,7 +397,7 @@ Status Cache::TakeLease(ObjectId lease_id, ObjectId sequence_id) {
 }
 
 Status Cache::DropLease(ObjectId id) {
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   Lease* const lease = leases_.Find(id);
   if (lease == nullptr) return BadHandle("lease");
   if (!lease->expired) {
@@ -397,7 +410,7 @@ Status Cache::DropLease(ObjectId id) {
 }
 
 Result<uint64_t> Cache::TrimLease(ObjectId id, uint64_t tokens) {
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   FERMATA_RETURN_IF_ERROR(OpenCheck());
   Lease* const lease = leases_.Find(id);
   if (lease == nullptr) return BadHandle("lease");

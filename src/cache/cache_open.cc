@@ -192,7 +192,7 @@ Status Cache::OpenTiers(std::unique_ptr<DeviceOps> ops) {
     incarnation = std::max(incarnation, tier->incarnation());
   }
   {
-    MutexLock lock(&mu_);
+    WriterLock lock(&mu_);
     store_ = std::make_unique<BlockStore>(config_, raw, incarnation << kIncarnationShift | 1);
     placement_ = FindPlacement(config_.policy)();
     mover_ = std::make_unique<Mover>(store_.get(), placement_.get(), staging_.get(), [this] {
@@ -239,7 +239,7 @@ Status Cache::Recover() {
                            }));
   }
   {
-    MutexLock lock(&mu_);
+    WriterLock lock(&mu_);
     for (const RecoveredTier& found : recovered) {
       for (const SpaceRecord& record : found.spaces) space_table_.Restore(record);
     }
@@ -329,7 +329,7 @@ void Cache::Kick() {
   kicked_ = true;
   executor_->Post([this] {
     {
-      MutexLock lock(&mu_);
+      WriterLock lock(&mu_);
       kicked_ = false;
       changed_.NotifyAll();
     }
@@ -344,14 +344,14 @@ bool Cache::IoRound() {
   for (TierIndex t = 0; t < tiers_.size(); ++t) {
     bool any = false;
     {
-      MutexLock lock(&mu_);
+      WriterLock lock(&mu_);
       any = mover_->TakeOutbox(t, 256, &batch);
     }
     if (any) {
       const size_t taken = tiers_[t]->Submit(batch);
       progress |= taken > 0;
       if (taken < batch.size()) {
-        MutexLock lock(&mu_);
+        WriterLock lock(&mu_);
         mover_->PutBack(t, std::span(batch).subspan(taken));
       }
     }
@@ -359,7 +359,7 @@ bool Cache::IoRound() {
     const size_t n = tiers_[t]->Poll(done);
     if (n == 0) continue;
     progress = true;
-    MutexLock lock(&mu_);
+    WriterLock lock(&mu_);
     for (size_t i = 0; i < n; ++i) mover_->Complete(t, done[i]);
     mover_->Pump();
     changed_.NotifyAll();
@@ -367,7 +367,7 @@ bool Cache::IoRound() {
   if (progress) {
     // What a full queue has refused goes next; without progress its own completions bring that
     // round.
-    MutexLock lock(&mu_);
+    WriterLock lock(&mu_);
     if (!mover_->outbox_empty()) Kick();
   }
   return progress;
@@ -381,21 +381,21 @@ Status Cache::RunOnExecutor(std::function<Status()> work) {
   };
   const auto call = std::make_shared<Call>();
   {
-    MutexLock lock(&mu_);
+    WriterLock lock(&mu_);
     if (finishing_)
       return ReasonF(StatusCode::kFailedPrecondition, Reason::kClosed, "the cache has been closed");
     ++calls_;  // Close waits for it.
   }
   executor_->Post([this, call, work = std::move(work)] {
     Status status = work();
-    MutexLock lock(&mu_);
+    WriterLock lock(&mu_);
     --calls_;
     call->status = std::move(status);
     call->done = true;
     changed_.NotifyAll();
   });
   const uint64_t deadline = clock_->NowNs() + 30'000'000'000;
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   while (!call->done) {
     const uint64_t now = clock_->NowNs();
     if (now >= deadline)
@@ -411,16 +411,16 @@ bool Cache::DriveUntil(uint64_t deadline_ns, const std::function<bool()>& done) 
     // would be for ever.
     for (;;) {
       {
-        MutexLock lock(&mu_);
+        WriterLock lock(&mu_);
         if (done()) return true;
       }
       if (step_executor_->Step(1000) == 0) {
-        MutexLock lock(&mu_);
+        WriterLock lock(&mu_);
         return done();
       }
     }
   }
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   while (!done()) {
     const uint64_t now = clock_->NowNs();
     if (now >= deadline_ns) return false;
@@ -448,7 +448,7 @@ bool Cache::Idle() {
 Status Cache::Close(uint64_t deadline_ns) {
   if (deadline_ns == 0) deadline_ns = clock_->NowNs() + 5'000'000'000;
   {
-    MutexLock lock(&mu_);
+    WriterLock lock(&mu_);
     if (closed_) return Status();
     closing_ = true;
     mover_->FailRequests(ReasonF(StatusCode::kCancelled, Reason::kClosed, "the cache is closing"));
@@ -475,7 +475,7 @@ Status Cache::Close(uint64_t deadline_ns) {
       config_.log(LogLevel::kWarning,
                   "operation=shutdown tier=" + tier->info().name + " status=" + status.ToString());
   }
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   closed_ = true;
   changed_.NotifyAll();
   return Status();

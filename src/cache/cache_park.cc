@@ -91,7 +91,7 @@ Status Cache::PlanDemotions(const Sequence& sequence, ParkMode mode, std::vector
 
 Result<ObjectId> Cache::Park(ObjectId id, ParkMode mode, std::shared_ptr<JobQueue> queue,
                              uint64_t user_data) {
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   Sequence* sequence = nullptr;
   FERMATA_RETURN_IF_ERROR(FindRunning(id, &sequence));
   std::vector<BlockId> demote;
@@ -177,7 +177,7 @@ void Cache::RunPark(Sequence* sequence, ParkMode mode, ObjectId job_id,
 }
 
 Result<ObjectId> Cache::Resume(ObjectId id, const LoadOptions& options) {
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   FERMATA_RETURN_IF_ERROR(OpenCheck());
   Sequence* sequence = nullptr;
   FERMATA_RETURN_IF_ERROR(FindSequence(id, &sequence));

@@ -10,7 +10,7 @@
 namespace fermata {
 
 Status Cache::Mark(ObjectId id, uint64_t tokens, void* event) {
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   Sequence* sequence = nullptr;
   FERMATA_RETURN_IF_ERROR(FindRunning(id, &sequence));
   if (tokens > sequence->tokens) {
@@ -37,7 +37,7 @@ Status Cache::Mark(ObjectId id, uint64_t tokens, void* event) {
 bool Cache::PollMarks() {
   std::vector<AskedMark> asked;
   {
-    MutexLock lock(&mu_);
+    WriterLock lock(&mu_);
     sequences_.ForEach([&asked](ObjectId id, const Sequence& s) {
       for (const PendingMark& mark : s.pending_marks)
         asked.push_back(AskedMark{id, mark.serial, mark.event, false, Status()});
@@ -52,7 +52,7 @@ bool Cache::PollMarks() {
   }
   std::vector<std::string> refusals;
   {
-    MutexLock lock(&mu_);
+    WriterLock lock(&mu_);
     SettleMarks(asked, &refusals);
   }
   for (const std::string& refusal : refusals) {

@@ -8,7 +8,7 @@
 
 namespace fermata {
 
-Status Cache::FindSequence(ObjectId id, Sequence** out) {
+Status Cache::FindSequence(ObjectId id, Sequence** out) const {
   Sequence* const sequence = sequences_.Find(id);
   if (sequence == nullptr || sequence->released) {
     return ReasonF(StatusCode::kInvalidArgument, Reason::kBadHandle,
@@ -30,7 +30,7 @@ Status Cache::FindRunning(ObjectId id, Sequence** out) {
 }
 
 Result<ObjectId> Cache::CreateSequence(ObjectId space_id, SequenceOptions options) {
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   FERMATA_RETURN_IF_ERROR(OpenCheck());
   const SpaceHandle* const handle = spaces_.Find(space_id);
   if (handle == nullptr)
@@ -61,7 +61,7 @@ Result<ObjectId> Cache::CreateSequence(ObjectId space_id, SequenceOptions option
 
 Status Cache::Append(const AppendRequest& request, std::vector<BlockCopy>* copies,
                      size_t copy_capacity) {
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   Sequence* sequence = nullptr;
   FERMATA_RETURN_IF_ERROR(FindRunning(request.sequence, &sequence));
   const bool by_tokens = sequence->space->key_mode == KeyMode::kTokens;
@@ -293,7 +293,7 @@ void Cache::CutSequence(Sequence* sequence, uint64_t tokens) {
 }
 
 Status Cache::Truncate(ObjectId id, uint64_t tokens) {
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   Sequence* sequence = nullptr;
   FERMATA_RETURN_IF_ERROR(FindRunning(id, &sequence));
   if (tokens > sequence->tokens) {
@@ -327,7 +327,7 @@ void Cache::EndSequence(ObjectId id) {
 }
 
 Status Cache::Release(ObjectId id) {
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   Sequence* sequence = nullptr;
   FERMATA_RETURN_IF_ERROR(FindSequence(id, &sequence));
   // A device may still write into its slots: it goes when its job has ended and its marks' events
@@ -358,7 +358,7 @@ void Cache::RoomMayHaveGrown() {
 // --- fork ---
 
 Result<std::vector<ObjectId>> Cache::Fork(ObjectId id, size_t count) {
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   Sequence* sequence = nullptr;
   FERMATA_RETURN_IF_ERROR(FindRunning(id, &sequence));
   if (count > config_.max_sequences || sequences_.size() + count > config_.max_sequences) {
@@ -460,7 +460,7 @@ void Cache::VisitMissing(const GroupTable& table, BlockVisitor f) const {
 }
 
 Result<SequenceInfo> Cache::Info(ObjectId id) {
-  MutexLock lock(&mu_);
+  ReaderLock lock(&mu_);
   FERMATA_RETURN_IF_ERROR(OpenCheck());
   Sequence* sequence = nullptr;
   FERMATA_RETURN_IF_ERROR(FindSequence(id, &sequence));
@@ -483,7 +483,7 @@ Result<SequenceInfo> Cache::Info(ObjectId id) {
 
 Result<size_t> Cache::Slots(ObjectId id, GroupIndex group, uint64_t first,
                             std::span<uint32_t> out) {
-  MutexLock lock(&mu_);
+  ReaderLock lock(&mu_);
   FERMATA_RETURN_IF_ERROR(OpenCheck());
   Sequence* sequence = nullptr;
   FERMATA_RETURN_IF_ERROR(FindSequence(id, &sequence));
@@ -496,6 +496,7 @@ Result<size_t> Cache::Slots(ObjectId id, GroupIndex group, uint64_t first,
   size_t n = 0;
   if (!out.empty()) {
     VisitTable(table, first, [&](uint64_t, BlockId block) {
+      mu_.AssertReaderHeld();
       out[n++] = store_->Resident(block, 0) ? Raw(store_->at(block, 0).slot) : Raw(SlotId::kNone);
       return n < out.size();
     });

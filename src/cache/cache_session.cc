@@ -14,7 +14,7 @@ Status NoSession() {
 }  // namespace
 
 Result<ObjectId> Cache::OpenSession(ObjectId parent, uint32_t priority) {
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   FERMATA_RETURN_IF_ERROR(OpenCheck());
   if (parent != 0 && sessions_.Find(parent) == nullptr) return NoSession();
   if (sessions_.full()) {
@@ -29,7 +29,7 @@ Result<ObjectId> Cache::OpenSession(ObjectId parent, uint32_t priority) {
 }
 
 Status Cache::BeginTurn(ObjectId id) {
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   FERMATA_RETURN_IF_ERROR(OpenCheck());
   const Session* const session = sessions_.Find(id);
   if (session == nullptr) return NoSession();
@@ -39,7 +39,7 @@ Status Cache::BeginTurn(ObjectId id) {
 }
 
 Result<bool> Cache::EndTurn(ObjectId id, const TurnEnd& turn) {
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   FERMATA_RETURN_IF_ERROR(OpenCheck());
   const Session* const session = sessions_.Find(id);
   if (session == nullptr) return NoSession();
@@ -51,7 +51,7 @@ Result<bool> Cache::EndTurn(ObjectId id, const TurnEnd& turn) {
 }
 
 Result<bool> Cache::EndSession(ObjectId id) {
-  MutexLock lock(&mu_);
+  WriterLock lock(&mu_);
   const Session* const session = sessions_.Find(id);
   if (session == nullptr) return NoSession();
   const uint64_t now = clock_->NowNs();

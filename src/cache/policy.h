@@ -91,7 +91,8 @@ class EvictionPolicy {
 // Decisions that are no order of victims: admission, and the load-or-recompute cut. These defaults
 // admit everything and always load.
 //
-// Threads, cost: as EvictionPolicy's.
+// Threads, cost: as EvictionPolicy's, but WorthTaking: several threads may ask at a time, while
+// nothing else is called.
 class PlacementPolicy {
  public:
   virtual ~PlacementPolicy() = default;
