@@ -275,6 +275,25 @@ Status CacheClient::Room(uint64_t* free, uint64_t* evictable) {
 }
 
 Status CacheClient::Load(fermata_sequence sequence, uint64_t reserve_tokens, LoadResult* out) {
+  return LoadBy(fermata_sequence_load, "fermata_sequence_load", sequence, reserve_tokens, out);
+}
+
+Status CacheClient::Resume(fermata_sequence sequence, LoadResult* out) {
+  return LoadBy(fermata_sequence_resume, "fermata_sequence_resume", sequence, 0, out);
+}
+
+Status CacheClient::Park(fermata_sequence sequence) {
+  fermata_park_options options{};
+  options.struct_size = sizeof(options);
+  options.mode = FERMATA_PARK_LAZY;
+  fermata_job job{0};
+  fermata_error error = FERMATA_ERROR_INIT;
+  return Check("fermata_sequence_park", fermata_sequence_park(sequence, &options, &job, &error),
+               error);
+}
+
+Status CacheClient::LoadBy(LoadCall call, const char* name, fermata_sequence sequence,
+                           uint64_t reserve_tokens, LoadResult* out) {
   fermata_load_options options{};
   options.struct_size = sizeof(options);
   options.queue = queue_;
@@ -284,8 +303,7 @@ Status CacheClient::Load(fermata_sequence sequence, uint64_t reserve_tokens, Loa
   for (uint32_t idle = 0;;) {
     fermata_job job{0};
     fermata_error error = FERMATA_ERROR_INIT;
-    const Status status = Check("fermata_sequence_load",
-                                fermata_sequence_load(sequence, &options, &job, &error), error);
+    const Status status = Check(name, call(sequence, &options, &job, &error), error);
     bool again = Is(status, StatusCode::kUnavailable, Reason::kWouldBlock);
     *out = LoadResult();
     if (Is(status, StatusCode::kResourceExhausted, Reason::kNoSpace)) {
@@ -299,8 +317,8 @@ Status CacheClient::Load(fermata_sequence sequence, uint64_t reserve_tokens, Loa
     FERMATA_RETURN_IF_ERROR(Pump(&moved));
     idle = moved ? 0 : idle + 1;
     if (idle > kIdleStepsMax || clock_.NowNs() - started_ns > kStallNs) {
-      return ErrorF(StatusCode::kInternal,
-                    "fermata_sequence_load: answers WOULD_BLOCK though nothing moves any more");
+      return ErrorF(StatusCode::kInternal, "%s: answers WOULD_BLOCK though nothing moves any more",
+                    name);
     }
   }
 }

@@ -70,6 +70,9 @@ class CacheClient {
   Status CreateSequence(fermata_session session, fermata_lease lease, fermata_sequence* out);
   Status Room(uint64_t* free, uint64_t* evictable);
   Status Load(fermata_sequence sequence, uint64_t reserve_tokens, LoadResult* out);
+  // The next turn of a parked sequence; reserves nothing.
+  Status Resume(fermata_sequence sequence, LoadResult* out);
+  Status Park(fermata_sequence sequence);
   Status Truncate(fermata_sequence sequence, uint64_t tokens);
   Status Info(fermata_sequence sequence, fermata_sequence_info* out);
   // Grows by prompt blocks [first, end). *retry: no room just now; load again and retry.
@@ -92,6 +95,10 @@ class CacheClient {
   Status OpenSpace();
   // Lets the library get on with it; *moved is false when a stepped library had nothing to do.
   Status Pump(bool* moved);
+  using LoadCall = fermata_status (*)(fermata_sequence, const fermata_load_options*, fermata_job*,
+                                      fermata_error*);
+  Status LoadBy(LoadCall call, const char* name, fermata_sequence sequence, uint64_t reserve_tokens,
+                LoadResult* out);
   Status WaitForJob(LoadResult* out, bool* again);
 
   const ReplayOptions options_;

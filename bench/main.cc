@@ -35,6 +35,7 @@ struct Arguments {
   std::string format = "auto";
   std::string clock = "virtual";
   std::string keys = "blocks";
+  std::string by = "names";
   std::string json;
   std::string html;
   std::string out;
@@ -138,6 +139,13 @@ void AddReplayOptions(CLI::App* app, Arguments* a) {
       ->capture_default_str();
   app->add_option("--keys", a->keys, "name blocks by the trace's ids (blocks) or by tokens")
       ->capture_default_str();
+  app->add_option("--by", a->by,
+                  "how a session's next turn has its prompt: looked up by names, or resumed by "
+                  "handles and cut to what the two share")
+      ->capture_default_str();
+  Whole(app, "--audit-every", &r.audit_every, 0, kAny,
+        "recount the library's books after so many requests; 0 = only at the end")
+      ->capture_default_str();
   Whole(app, "--threads", &r.threads, 1, ReplayOptions::kMaxThreads,
         "threads that write and check bytes")
       ->capture_default_str();
@@ -182,6 +190,10 @@ Status CheckReplayArguments(Arguments* a) {
     return ErrorF(StatusCode::kInvalidArgument, "--keys %s: want blocks or tokens",
                   a->keys.c_str());
   }
+  if (a->by != "names" && a->by != "handles") {
+    return ErrorF(StatusCode::kInvalidArgument, "--by %s: want names or handles", a->by.c_str());
+  }
+  a->replay.by_handle = a->by == "handles";
   a->replay.real_clock = a->clock == "real";
   a->replay.token_keys = a->keys == "tokens";
   a->replay.seed = a->generate.seed;

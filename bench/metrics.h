@@ -51,12 +51,14 @@ struct Metrics {
   uint64_t oracle_failures = 0;
   uint64_t oracle_bytes = 0;
   uint64_t load_jobs = 0;
+  uint64_t resumed = 0;  // --by handles: requests that took up their session's last sequence
   uint64_t would_block = 0;
   uint64_t lost_blocks = 0;
   uint64_t dropped_blocks = 0;
   uint64_t superseded_blocks = 0;
   uint64_t peak_rss_bytes = 0;
   double wall_s = 0;
+  double audit_s = 0;  // spent recounting the books, of wall_s
   double check_s = 0;  // spent checking, of wall_s
   double write_s = 0;  // spent writing new blocks
   TierMetrics tiers[kTierSlots];

@@ -4,102 +4,17 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <memory>
-#include <queue>
-#include <tuple>
-#include <vector>
 
-#include "base/clock.h"
-#include "base/random.h"
-#include "bench/cache_client.h"
-#include "bench/device_arena.h"
-#include "bench/oracle.h"
-#include "bench/report.h"
-#include "bench/worker_pool.h"
+#include "bench/replay_run.h"
 
 namespace fermata::bench {
 namespace {
 
-constexpr uint64_t kAuditEvery = 1000;
 constexpr uint64_t kTimelineBuckets = 240;
-constexpr uint64_t kFailuresShown = 10;
-constexpr uint32_t kFitTriesMax = 4;
 
-struct Running {
-  uint64_t end_ms = 0;
-  size_t request = 0;
-  fermata_sequence sequence{0};
-  bool operator>(const Running& other) const {
-    return std::tie(end_ms, request) > std::tie(other.end_ms, other.request);
-  }
-};
-
-struct FileCloser {
-  void operator()(FILE* file) const { std::fclose(file); }
-};
-
-class Replay {
- public:
-  Replay(const Trace& trace, const ReplayOptions& options, CacheClient* client,
-         const DeviceArena* arena, const ReplayObserver& observer)
-      : trace_(trace),
-        options_(options),
-        client_(client),
-        arena_(arena),
-        observer_(observer),
-        pool_(arena == nullptr ? 1 : options.threads),
-        random_(options.seed),
-        space_seed_(
-            SeedOfSpace("fermata-bench replay/1 split=" + std::to_string(options.block_split))),
-        sessions_(trace.session_limit(), fermata_session{0}) {}
-
-  Status OpenCsv();
-  Status Run();
-  Metrics& metrics() { return metrics_; }
-
- private:
-  Status Arrive(size_t index);
-  Status Place(size_t index, fermata_session session, RequestRow* row, fermata_sequence* sequence);
-  Status Fit(fermata_sequence sequence, uint64_t found, uint64_t* blocks, LoadResult* load);
-  Status AppendRest(fermata_sequence sequence, uint64_t valid, uint64_t blocks);
-  Status Verify(size_t index, fermata_sequence sequence, uint64_t blocks);
-  Status WriteNew(fermata_sequence sequence, uint64_t first, uint64_t end);
-  Status Depart(const Running& running);
-  Status Audit();
-  Status SampleUntil(uint64_t ms, bool last);
-  Status SessionOf(const Request& request, fermata_session* out);
-  void Spell(size_t index);
-  void Count(const RequestRow& row);
-  void ReportFailure(size_t index, uint64_t block, size_t offset) const;
-
-  const Trace& trace_;
-  const ReplayOptions& options_;
-  CacheClient* const client_;
-  const DeviceArena* const arena_;
-  const ReplayObserver& observer_;
-  WorkerPool pool_;
-  Random random_;
-  SystemClock clock_;
-  const ContentSeed space_seed_;
-  Metrics metrics_;
-  std::unique_ptr<FILE, FileCloser> csv_;
-  std::vector<fermata_session> sessions_;
-  std::priority_queue<Running, std::vector<Running>, std::greater<>> running_;
-  uint64_t bucket_ms_ = 1;
-  TimelineBucket bucket_;
-
-  // Of the request at hand, reused.
-  std::vector<uint64_t> trace_ids_;
-  std::vector<uint64_t> ids_;
-  std::vector<uint32_t> tokens_;
-  std::vector<ContentSeed> seeds_;  // real clock: of each block of ids_
-  std::vector<uint32_t> slots_;
-  std::vector<size_t> wrong_;
-  PromptKeys prompt_;
-};
+}  // namespace
 
 Status Replay::OpenCsv() {
   if (options_.per_request.empty()) return Status();
@@ -125,7 +40,8 @@ Status Replay::Run() {
     FERMATA_RETURN_IF_ERROR(SampleUntil(requests[i].t_ms, false));
     FERMATA_RETURN_IF_ERROR(client_->AdvanceTo(requests[i].t_ms));
     FERMATA_RETURN_IF_ERROR(Arrive(i));
-    if (metrics_.requests % kAuditEvery == 0) FERMATA_RETURN_IF_ERROR(Audit());
+    if (options_.audit_every != 0 && metrics_.requests % options_.audit_every == 0)
+      FERMATA_RETURN_IF_ERROR(Audit());
     if (!metrics_.audit_error.empty())
       break;  // the books are wrong: nothing after this means anything
     observer_(metrics_);
@@ -146,30 +62,6 @@ Status Replay::Run() {
     }
   }
   return Status();
-}
-
-// Everything the calls need to know about the prompt: split ids, tokens, oracle seeds.
-void Replay::Spell(size_t index) {
-  trace_.Expand(index, &trace_ids_);
-  const uint64_t split = options_.block_split;
-  if (split == 1) {
-    ids_.swap(trace_ids_);
-  } else {
-    ids_.resize(trace_ids_.size() * split);
-    for (size_t i = 0; i < ids_.size(); ++i) ids_[i] = trace_ids_[i / split] * split + i % split;
-  }
-  if (options_.token_keys) {
-    tokens_.resize(ids_.size() * options_.block_tokens());
-    for (size_t i = 0; i < ids_.size(); ++i) {
-      ExpandTokens(ids_[i], options_.block_tokens(), &tokens_[i * options_.block_tokens()]);
-    }
-  }
-  if (arena_ != nullptr) {
-    seeds_.resize(ids_.size());
-    ContentSeed seed = space_seed_;
-    for (size_t i = 0; i < ids_.size(); ++i) seeds_[i] = seed = Extend(seed, ids_[i]);
-  }
-  prompt_ = {ids_, tokens_};
 }
 
 Status Replay::SessionOf(const Request& request, fermata_session* out) {
@@ -195,149 +87,19 @@ Status Replay::Arrive(size_t index) {
   fermata_sequence sequence{0};
   FERMATA_RETURN_IF_ERROR(SessionOf(request, &session));
   FERMATA_RETURN_IF_ERROR(client_->BeginTurn(session));
-  if (request.blocks > 0) FERMATA_RETURN_IF_ERROR(Place(index, session, &row, &sequence));
+  bool placed = request.blocks == 0;
+  if (!placed && options_.by_handle)
+    FERMATA_RETURN_IF_ERROR(PlaceByHandle(index, &row, &sequence, &placed));
+  if (!placed) FERMATA_RETURN_IF_ERROR(Place(index, session, &row, &sequence));
   running_.push({request.t_ms + request.dur_ms, index, sequence});
   Count(row);
-  return Status();
-}
-
-Status Replay::Place(size_t index, fermata_session session, RequestRow* row,
-                     fermata_sequence* sequence) {
-  const uint64_t block_tokens = options_.block_tokens();
-  Spell(index);
-  const uint64_t started_ns = clock_.NowNs();
-  LookupResult lookup;
-  FERMATA_RETURN_IF_ERROR(client_->Lookup(session, prompt_, &lookup));
-  const uint64_t hit = lookup.hit_tokens / block_tokens;
-  for (uint32_t i = 0; i < kTierSlots; ++i) row->hit[i] = lookup.tier_tokens[i];
-
-  uint64_t free = 0, evictable = 0;
-  FERMATA_RETURN_IF_ERROR(client_->Room(&free, &evictable));
-  const uint64_t on_device = lookup.tier_tokens[kDevice] / block_tokens;
-  uint64_t blocks = std::min<uint64_t>(ids_.size(), on_device + free + evictable);
-  if (blocks < hit) {
-    FERMATA_RETURN_IF_ERROR(blocks == 0 ? client_->DropLease(lookup.lease)
-                                        : client_->TrimLease(lookup.lease, blocks * block_tokens));
-    if (blocks == 0) lookup.lease = fermata_lease{0};
-  }
-  FERMATA_RETURN_IF_ERROR(client_->CreateSequence(session, lookup.lease, sequence));
-  LoadResult load;
-  if (blocks > 0) FERMATA_RETURN_IF_ERROR(Fit(*sequence, std::min(hit, blocks), &blocks, &load));
-  const uint64_t found = std::min(hit, blocks);
-  const uint64_t valid = std::min(load.valid_tokens / block_tokens, found);
-  if (blocks < ids_.size()) {
-    ++metrics_.requests_cut;
-    metrics_.blocks_cut += ids_.size() - blocks;
-    metrics_.tokens_hit_cut += (hit - found) * block_tokens;
-  }
-  // What was found but not given back is no hit; the deepest blocks lie in the lowest tier.
-  uint64_t lost = (found - valid) * block_tokens;
-  metrics_.tokens_lost += lost;
-  for (uint32_t i = kTierSlots; i-- > 0 && lost > 0;) {
-    const uint64_t taken = std::min(lost, row->hit[i]);
-    row->hit[i] -= taken;
-    lost -= taken;
-  }
-  if (arena_ != nullptr && row->hit[kHost] + row->hit[kSsd] > 0 && valid > 0) {
-    metrics_.resume_ms.push_back(static_cast<double>(clock_.NowNs() - started_ns) * 1e-6);
-  }
-  FERMATA_RETURN_IF_ERROR(Verify(index, *sequence, valid));
-  if (valid == blocks) return Status();
-  FERMATA_RETURN_IF_ERROR(AppendRest(*sequence, valid, blocks));
-  FERMATA_RETURN_IF_ERROR(WriteNew(*sequence, valid, blocks));
-  metrics_.blocks_written += blocks - valid;
-  return client_->Mark(*sequence, blocks * block_tokens);
-}
-
-// Loads what was found and reserves the rest of *blocks; shortens the request when the library says
-// that it does not fit.
-Status Replay::Fit(fermata_sequence sequence, uint64_t found, uint64_t* blocks, LoadResult* load) {
-  const uint64_t block_tokens = options_.block_tokens();
-  for (uint32_t tries = 0; tries < kFitTriesMax; ++tries) {
-    ++metrics_.load_jobs;
-    FERMATA_RETURN_IF_ERROR(client_->Load(sequence, *blocks * block_tokens, load));
-    if (!load->no_space) return Status();
-    uint64_t free = 0, evictable = 0;
-    fermata_sequence_info info;
-    FERMATA_RETURN_IF_ERROR(client_->Room(&free, &evictable));
-    FERMATA_RETURN_IF_ERROR(client_->Info(sequence, &info));
-    const uint64_t fits = info.device_tokens / block_tokens + free + evictable;
-    if (fits >= *blocks) {
-      return ErrorF(
-          StatusCode::kInternal,
-          "fermata_sequence_load: NO_SPACE for %llu blocks though fermata_room finds %llu",
-          static_cast<unsigned long long>(*blocks), static_cast<unsigned long long>(fits));
-    }
-    *blocks = fits;
-    if (fits < found) FERMATA_RETURN_IF_ERROR(client_->Truncate(sequence, fits * block_tokens));
-    if (fits == 0) return Status();
-  }
-  return ErrorF(StatusCode::kInternal,
-                "fermata_sequence_load: NO_SPACE %u times over, each for less", kFitTriesMax);
-}
-
-Status Replay::AppendRest(fermata_sequence sequence, uint64_t valid, uint64_t blocks) {
-  for (uint32_t tries = 0; tries < kFitTriesMax; ++tries) {
-    bool retry = false;
-    FERMATA_RETURN_IF_ERROR(client_->Append(sequence, prompt_, valid, blocks, &retry));
-    if (!retry) return Status();
-    // A load that lost blocks gave its reservation up with them: state the need anew.
-    LoadResult load;
-    ++metrics_.load_jobs;
-    FERMATA_RETURN_IF_ERROR(client_->Load(sequence, blocks * options_.block_tokens(), &load));
-  }
-  return ErrorF(StatusCode::kInternal, "fermata_append: no room for %llu blocks that were reserved",
-                static_cast<unsigned long long>(blocks - valid));
-}
-
-Status Replay::Verify(size_t index, fermata_sequence sequence, uint64_t blocks) {
-  if (arena_ == nullptr || blocks == 0) return Status();
-  const uint64_t started_ns = clock_.NowNs();
-  FERMATA_RETURN_IF_ERROR(client_->Slots(sequence, blocks, &slots_));
-  wrong_.assign(blocks, kAllRight);
-  pool_.ParallelFor(blocks,
-                    [this](size_t i) { wrong_[i] = arena_->FindWrong(slots_[i], seeds_[i]); });
-  for (uint64_t i = 0; i < blocks; ++i) {
-    if (wrong_[i] == kAllRight) continue;
-    if (++metrics_.oracle_failures <= kFailuresShown) ReportFailure(index, i, wrong_[i]);
-  }
-  metrics_.oracle_checks += blocks;
-  metrics_.oracle_bytes += blocks * options_.block_bytes;
-  metrics_.check_s += static_cast<double>(clock_.NowNs() - started_ns) * 1e-9;
-  return Status();
-}
-
-void Replay::ReportFailure(size_t index, uint64_t block, size_t offset) const {
-  std::fprintf(
-      stderr,
-      "wrong bytes: request %zu, block %llu (id %llu), slot %u, first wrong byte at %zu of "
-      "%llu\n",
-      index, static_cast<unsigned long long>(block), static_cast<unsigned long long>(ids_[block]),
-      slots_[block], offset, static_cast<unsigned long long>(options_.block_bytes));
-}
-
-Status Replay::WriteNew(fermata_sequence sequence, uint64_t first, uint64_t end) {
-  if (arena_ == nullptr) return Status();
-  const uint64_t started_ns = clock_.NowNs();
-  FERMATA_RETURN_IF_ERROR(client_->Slots(sequence, end, &slots_));
-  pool_.ParallelFor(end - first, [this, first](size_t i) {
-    arena_->Write(slots_[first + i], seeds_[first + i]);
-  });
-  if (options_.sabotage > 0) {
-    for (uint64_t i = first; i < end; ++i) {
-      if ((metrics_.blocks_written + i - first + 1) % options_.sabotage != 0) continue;
-      arena_->FlipByte(slots_[i], random_.Below(options_.block_bytes));
-      ++metrics_.blocks_sabotaged;
-    }
-  }
-  metrics_.write_s += static_cast<double>(clock_.NowNs() - started_ns) * 1e-9;
   return Status();
 }
 
 Status Replay::Depart(const Running& running) {
   const Request& request = trace_.requests()[running.request];
   FERMATA_RETURN_IF_ERROR(client_->AdvanceTo(running.end_ms));
-  FERMATA_RETURN_IF_ERROR(client_->Release(running.sequence));
+  FERMATA_RETURN_IF_ERROR(options_.by_handle ? Park(running) : client_->Release(running.sequence));
   uint32_t kind = 0;
   switch (request.end) {
     case EndKind::kUnknown:
@@ -371,8 +133,10 @@ void Replay::Count(const RequestRow& row) {
 
 Status Replay::Audit() {
   ++metrics_.audits;
+  const uint64_t started_ns = clock_.NowNs();
   FERMATA_RETURN_IF_ERROR(client_->Audit(&metrics_.orphans, &metrics_.audit_error));
   metrics_.orphans_max = std::max(metrics_.orphans_max, metrics_.orphans);
+  metrics_.audit_s += static_cast<double>(clock_.NowNs() - started_ns) * 1e-9;
   return Status();
 }
 
@@ -392,8 +156,6 @@ Status Replay::SampleUntil(uint64_t ms, bool last) {
   }
   return Status();
 }
-
-}  // namespace
 
 void ExpandTokens(uint64_t block, uint32_t block_tokens, uint32_t* out) {
   for (uint32_t i = 2; i < block_tokens; ++i) {

@@ -39,6 +39,11 @@ Status ReplayOptions::Validate() const {
     return ErrorF(StatusCode::kInvalidArgument, "--policy '%s': want %s",
                   policy.substr(0, 40).c_str(), KnownPolicies().c_str());
   }
+  if (by_handle && host_blocks + ssd_blocks > 0) {
+    return ErrorF(StatusCode::kInvalidArgument,
+                  "--by handles: counts hits of the device alone; leave out --host-blocks and "
+                  "--ssd-blocks");
+  }
   if (!real_clock) {
     if (sabotage != 0) {
       return Bad("--sabotage", sabotage, "the virtual clock moves no bytes; use --clock real");

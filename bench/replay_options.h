@@ -25,6 +25,8 @@ struct ReplayOptions {
   uint64_t block_bytes = 65536;  // real clock only; the virtual clock counts blocks of 4096
   uint32_t block_split = 1;      // each id of a trace becomes so many blocks
   bool token_keys = false;       // name blocks by tokens instead of the trace's ids
+  bool by_handle = false;        // a session's next turn resumes the last one's sequence
+  uint64_t audit_every = 1000;   // requests; 0 = only at the end
   uint64_t sabotage = 0;         // flip a byte of every Nth written block; 0 = never
   uint64_t seed = 1;
   uint32_t threads = 2;     // that write and check blocks

@@ -23,6 +23,7 @@ OrderedJson Config(const ReplayOptions& options) {
   config["block_bytes"] = options.payload_bytes();
   config["block_split"] = options.block_split;
   config["block_tokens"] = options.block_tokens();
+  config["by"] = options.by_handle ? "handles" : "names";
   config["keys"] = options.token_keys ? "tokens" : "blocks";
   config["sabotage"] = options.sabotage;
   config["seed"] = options.seed;
@@ -84,6 +85,8 @@ std::string JsonReport(const ReportInput& input) {
   out["oracle_failures"] = m.oracle_failures;
   out["oracle_bytes"] = m.oracle_bytes;
   out["wall_s"] = m.wall_s;
+  out["audit_s"] = m.audit_s;
+  out["resumed"] = m.resumed;
   out["check_s"] = m.check_s;
   out["write_s"] = m.write_s;
   out["peak_rss_bytes"] = m.peak_rss_bytes;

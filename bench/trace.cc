@@ -33,27 +33,40 @@ const char* EndKindName(EndKind kind) {
   return "-";
 }
 
-void Trace::Expand(size_t index, std::vector<uint64_t>* out) const {
+void Trace::Expand(size_t index, uint64_t first, std::vector<uint64_t>* out) const {
   const Request* request = &requests_[index];
-  uint32_t end = request->blocks;
-  out->resize(end);
+  uint64_t end = request->blocks;
+  out->resize(end - std::min(end, first));
   // From the back: each request on the chain fills what lies between its own `keep` and what is
   // still missing.
-  while (end > 0) {
+  while (end > first) {
     if (end > request->keep) {
-      uint32_t at = request->keep;
+      uint64_t at = request->keep;
       for (uint32_t i = 0; i < request->run_count && at < end; ++i) {
         const BlockRun& run = runs_[request->first_run + i];
-        const uint32_t count = std::min(run.count, end - at);
-        for (uint32_t k = 0; k < count; ++k) (*out)[at + k] = run.first + k;
+        const uint64_t count = std::min<uint64_t>(run.count, end - at);
+        for (uint64_t k = at < first ? std::min(first - at, count) : 0; k < count; ++k)
+          (*out)[at + k - first] = run.first + k;
         at += count;
       }
       end = request->keep;
     }
-    if (end == 0) return;
+    if (end <= first) return;
     FERMATA_CHECK(request->parent_request != kNoRequest);
     request = &requests_[request->parent_request];
   }
+}
+
+uint64_t Trace::CommonBlocks(size_t a, size_t b) const {
+  uint64_t common = std::min(requests_[a].blocks, requests_[b].blocks);
+  while (a != b) {
+    size_t& later = a > b ? a : b;
+    const Request& request = requests_[later];
+    if (request.parent_request == kNoRequest) return 0;
+    common = std::min<uint64_t>(common, request.keep);
+    later = request.parent_request;
+  }
+  return common;
 }
 
 void Trace::Add(Request request, const std::vector<BlockRun>& new_runs) {

@@ -76,8 +76,12 @@ class Trace {
   uint64_t max_block() const { return max_block_; }
   uint64_t block_touches() const { return block_touches_; }
 
-  // Writes the block ids of request `index`, first to last.
-  void Expand(size_t index, std::vector<uint64_t>* out) const;
+  // Writes the block ids of request `index` from block `first` on.
+  void Expand(size_t index, uint64_t first, std::vector<uint64_t>* out) const;
+  void Expand(size_t index, std::vector<uint64_t>* out) const { Expand(index, 0, out); }
+  // Leading blocks that two requests have from the same ancestor; they may agree further by chance.
+  // O(requests on the chains).
+  uint64_t CommonBlocks(size_t a, size_t b) const;
 
   // REQUIRES: the invariants above. Fills first_run, run_count and blocks, and shortens the chain
   // of parents.

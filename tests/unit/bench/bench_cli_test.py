@@ -33,6 +33,8 @@ class Usage(unittest.TestCase):
         self.expect_bad("--block-split 7", "replay", "--block-split", "7")
         self.expect_bad("--clock soon", "replay", "--clock", "soon")
         self.expect_bad("--keys words", "replay", "--keys", "words")
+        self.expect_bad("--by luck", "replay", "--by", "luck")
+        self.expect_bad("--by handles", "replay", "--by", "handles", "--host-blocks", "8")
         self.expect_bad("--format", "replay", "--format", "odd", "--trace", SAMPLES)
         self.expect_bad("--dir", "replay", "--clock", "real", "--ssd-blocks", "9")
         self.expect_bad("--sabotage 3", "replay", "--sabotage", "3")
@@ -119,6 +121,21 @@ class Runs(unittest.TestCase):
         for more in (["--keys", "tokens"], ["--block-split", "4"], ["--keys", "tokens", "--block-split", "32"]):
             got = self.replay(*ample, *more)
             self.assertEqual(got["tokens_hit_device"], want["tokens_hit_device"], more)
+
+    def test_by_handles_finds_what_by_names_does(self):
+        # Nothing is evicted; what a session's next prompt shares with its last one is found either way, and a handle
+        # does not find what another session's prompt has by chance.
+        ample = (*self.small, "--device-blocks", "400000")
+        want = self.replay(*ample)
+        got = self.replay(*ample, "--by", "handles")
+        self.assertGreater(got["resumed"], got["requests"] // 2)
+        self.assertLessEqual(got["tokens_hit_device"], want["tokens_hit_device"])
+        self.assertGreater(got["tokens_hit_device"], 0.97 * want["tokens_hit_device"])
+        # Every byte of what was resumed is checked; under pressure, too.
+        real = self.replay(*self.small, "--by", "handles", "--clock", "real", "--device-blocks", "600", "--block-bytes", "8192")
+        self.assertEqual(real["oracle_failures"], 0)
+        self.assertGreater(real["oracle_checks"], 0)
+        self.assertGreater(real["evictions"], 0)
 
     def real(self, *more, code=0):
         return self.replay(*self.small, "--clock", "real", "--device-blocks", "400", "--host-blocks", "300", "--ssd-blocks", "3000",

@@ -23,6 +23,31 @@ TEST(Trace, ExpandUnrollsParentsAndRuns) {
   EXPECT_THAT(Blocks(trace, 4), IsEmpty());
 }
 
+TEST(Trace, ExpandFromABlockIsTheEndOfTheWhole) {
+  const Trace trace = ReadSample("tiny.kvt1.jsonl");
+  for (size_t request = 0; request < trace.requests().size(); ++request) {
+    const std::vector<uint64_t> whole = Blocks(trace, request);
+    for (size_t first = 0; first <= whole.size() + 1; ++first) {
+      std::vector<uint64_t> end;
+      trace.Expand(request, first, &end);
+      const size_t skipped = std::min(first, whole.size());
+      EXPECT_EQ(end, std::vector<uint64_t>(whole.begin() + static_cast<std::ptrdiff_t>(skipped),
+                                           whole.end()))
+          << "request " << request << " from " << first;
+    }
+  }
+}
+
+TEST(Trace, CommonBlocksAreThoseOfTheLastSharedAncestor) {
+  const Trace trace = ReadSample("tiny.kvt1.jsonl");
+  EXPECT_EQ(trace.CommonBlocks(0, 0), 4u);
+  EXPECT_EQ(trace.CommonBlocks(0, 1), 1u);  // 0 1 2 3 and 0 4 5
+  EXPECT_EQ(trace.CommonBlocks(2, 0), 4u);  // 0 1 2 3 6 9
+  EXPECT_EQ(trace.CommonBlocks(1, 2), 1u);
+  EXPECT_EQ(trace.CommonBlocks(3, 2), 1u);
+  EXPECT_EQ(trace.CommonBlocks(4, 0), 0u);
+}
+
 TEST(Trace, ParentThatAddsNothingIsPassedOver) {
   const Trace trace = ReadSample("tiny.kvt1.jsonl");
   // Line 3 keeps one block of line 2, which has it from line 0.
