@@ -19,8 +19,9 @@
 
 namespace fermata {
 
-// Zeroed memory, or std::bad_alloc.
+// Memory in pages of 2 MiB where it is large; std::bad_alloc when there is none.
 void* AllocateSegment(size_t bytes);
+void* AllocateZeroedSegment(size_t bytes);
 void FreeSegment(void* segment, size_t bytes);
 
 template <typename T>
@@ -41,7 +42,7 @@ class SegmentedArray {
   // Never shrinks.
   void Grow(size_t size) {
     while (capacity_ < size) {
-      segment_[segments_] = static_cast<T*>(AllocateSegment(SizeOf(segments_) * sizeof(T)));
+      segment_[segments_] = static_cast<T*>(AllocateZeroedSegment(SizeOf(segments_) * sizeof(T)));
       capacity_ += SizeOf(segments_);
       ++segments_;
     }

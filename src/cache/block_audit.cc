@@ -72,7 +72,7 @@ Status BlockStore::AuditRunTier(RunId id, TierIndex t) const {
   AUDIT(tier.told_leaf == (children == 0 && top != 0), "run %u on tier %u: policy believes leaf %d",
         Raw(id), t, tier.told_leaf);
   bool free = false;
-  if (top != 0) {
+  if (top != 0 && children == 0) {
     const BlockId deepest = block_at(in, top - 1);
     bool above = false;
     for (TierIndex u = 0; u < t; ++u) above |= Resident(deepest, u) && !at(deepest, u).leaving;

@@ -4,8 +4,6 @@
 // block_tree.cc.
 #include "cache/block_store.h"
 
-#include <new>
-
 namespace fermata {
 
 BlockStore::BlockStore(const CacheConfig& config, std::vector<Tier*> tiers, uint64_t first_uid)
@@ -26,7 +24,8 @@ BlockStore::BlockStore(const CacheConfig& config, std::vector<Tier*> tiers, uint
 }
 
 BlockStore::~BlockStore() {
-  for (uint32_t i = 0; i < runs_.size(); ++i) ::operator delete(runs_[i].data);
+  for (uint32_t i = 0; i < runs_.size(); ++i)
+    memory_.Free(runs_[i].data, DataBytes(runs_[i], runs_[i].capacity));
 }
 
 // --- blocks ---
@@ -156,16 +155,35 @@ void BlockStore::EndCopy(BlockId id) {
   --private_of(id).copies;
 }
 
+// Moves what a run has between held and not held in the counters: what CountRun adds, less what is
+// the same for both.
+void BlockStore::FlipHeld(RunId id, bool held) {
+  Run& of = mut(id);
+  of.refs = held ? 1 : 0;
+  const uint64_t sign = held ? static_cast<uint64_t>(-1) : 1;
+  for (TierIndex t = 0; t < tier_count_; ++t) {
+    const RunTier& tier = run_tier(id, t);
+    if (tier.present == 0) continue;
+    uint64_t* const uses = counters_[t].slots_of_use;
+    const uint64_t quiet = static_cast<uint64_t>(tier.present - tier.in_flight);
+    uses[static_cast<size_t>(SlotUse::kCached)] += sign * quiet;
+    uses[static_cast<size_t>(SlotUse::kLive)] -= sign * quiet;
+    if (of.state != BlockState::kPublished) continue;
+    Pool& p = pool(t, of.group);
+    p.evictable += sign * tier.sole;
+    p.leaving += sign * tier.leaving_sole;
+    if (!held && tier.sole != 0) Used(id, t);
+    if (tier.told_leaf) Tell(id, t);  // others are no candidates either way
+  }
+}
+
 void BlockStore::HoldRun(RunId id) {
   for (RunId r = id; r != RunId::kNone; r = run(r).parent) {
     if (run(r).refs != 0) {
       ++mut(r).refs;
       return;
     }
-    CountRun(r, -1);
-    mut(r).refs = 1;
-    CountRun(r, +1);
-    Settle(r);
+    FlipHeld(r, true);
   }
 }
 
@@ -177,13 +195,7 @@ void BlockStore::LetGoOfRun(RunId id) {
       --mut(r).refs;
       return;
     }
-    CountRun(r, -1);
-    mut(r).refs = 0;
-    CountRun(r, +1);
-    for (TierIndex t = 0; t < tier_count_; ++t) {
-      if (run_tier(r, t).sole != 0) Used(r, t, kNoSession);
-    }
-    Settle(r);
+    FlipHeld(r, false);
     const RunId above = run(r).parent;
     if (run(r).state == BlockState::kDead) {
       // It gives up the copies that nobody touches; the others go when their transfers end.
@@ -326,8 +338,8 @@ void BlockStore::Tell(RunId id, TierIndex t) {
     return;
   }
   const bool leaf = here.children == 0 && here.top != 0;
-  bool unpinned = false;
-  if (here.top != 0) {
+  bool unpinned = false;  // of a leaf: the pins of others are no news
+  if (leaf) {
     const BlockId deepest = block_at(of, here.top - 1u);
     unpinned = at(deepest, t).io_pins == 0 && (of.refs == 0 || !Sole(deepest, t));
   }
@@ -342,15 +354,62 @@ void BlockStore::Tell(RunId id, TierIndex t) {
   here.told_unpinned = unpinned;
 }
 
-void BlockStore::Used(RunId id, TierIndex tier, SessionId session) {
-  if (run_tier(id, tier).told_inserted) pool(tier, run(id).group).policy->OnTouched(id, session);
+void BlockStore::Used(RunId id, TierIndex tier) {
+  if (run_tier(id, tier).told_inserted) pool(tier, run(id).group).policy->OnTouched(id, owner(id));
+}
+
+// A victim's way to its slots leads through half a dozen places in memory, each named by the one
+// before. Among a million idle sessions none of them is in a cache of the processor, so those of
+// the next victims are fetched while this one goes.
+void BlockStore::LookAhead(TierIndex tier, Pool* pool, RunId victim) {
+  VictimsAhead& ahead = pool->ahead;
+  while (ahead.count != 0 && ahead.at(0) != victim) {
+    ++ahead.first;
+    --ahead.count;
+  }
+  if (ahead.count == 0) {
+    ahead.at(0) = victim;
+    ahead.count = 1;
+  }
+  while (ahead.count < VictimsAhead::kDepth) {
+    const RunId next = pool->policy->After(ahead.at(ahead.count - 1));
+    if (next == RunId::kNone) break;
+    ahead.at(ahead.count) = next;
+    if (ahead.count++ + 1 == VictimsAhead::kDepth) break;
+  }
+  const auto fetch = [](const void* address) { __builtin_prefetch(address, 1); };
+  if (ahead.count > 5) {
+    const RunId r = ahead.at(5);
+    fetch(&runs_[Raw(r)]);
+    fetch(&runs_[Raw(r)].state);
+    fetch(&run_tiers_[Raw(r) * tier_count_]);
+  }
+  if (ahead.count > 3) {
+    const Run& r = run(ahead.at(3));
+    fetch(r.data);
+    fetch(&buckets_[BucketOf(r.hash)]);
+    if (r.next_sibling != RunId::kNone) fetch(&runs_[Raw(r.next_sibling)].parent);
+    if (r.previous_sibling != RunId::kNone) fetch(&runs_[Raw(r.previous_sibling)].parent);
+  }
+  if (ahead.count > 1) {
+    const RunId next = ahead.at(1);
+    const uint32_t top = run_tier(next, tier).top;
+    // It may have gone meanwhile, and its id to another.
+    if (run(next).state != BlockState::kPublished || top == 0 || top > run(next).count) return;
+    const BlockId block = block_at(run(next), top - 1);
+    fetch(&blocks_[Raw(block)]);
+    fetch(&residency_[Raw(block) * tier_count_]);
+  }
 }
 
 BlockId BlockStore::NextVictim(TierIndex tier, GroupIndex group) {
-  const RunId id = pool(tier, group).policy->NextVictim().run;
+  Pool& from = pool(tier, group);
+  const RunId id = from.policy->NextVictim().run;
   if (id == RunId::kNone) return BlockId::kNone;
   ++victims;
   ++victim_visits;
+  if (from.ahead.last != id) LookAhead(tier, &from, id);
+  from.ahead.last = id;
   return block_at(run(id), run_tier(id, tier).top - 1u);
 }
 
@@ -398,7 +457,7 @@ void BlockStore::Remove(BlockId id, TierIndex tier) {
   if (was_resident) Emit(false, id, tier);
   for (TierIndex t = static_cast<TierIndex>(tier + 1); t < tier_count_; ++t) {
     if (!run_tier(run_of(id), t).told_inserted) continue;
-    Used(run_of(id), t, kNoSession);
+    Used(run_of(id), t);
     break;
   }
 }

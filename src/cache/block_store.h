@@ -40,11 +40,12 @@
 #include "cache/config.h"
 #include "cache/identity.h"
 #include "cache/policy.h"
+#include "cache/run_memory.h"
 #include "tiers/tier.h"
 
 namespace fermata {
 
-constexpr uint32_t kMaxRun = 512;  // blocks of a run; bounds what a split moves
+constexpr uint32_t kMaxRun = 1024;  // blocks of a run; bounds what a split moves
 
 enum class Presence : uint8_t { kAbsent = 0, kIncoming = 1, kResident = 2 };
 // What a slot that has a block is for, in the stats.
@@ -152,9 +153,22 @@ struct StoreEvent {
   Hash128 key;
 };
 
+// The next victims of a pool in order, as far as they are known without a search: their memory is
+// fetched step by step before their turn comes. Only hints.
+struct VictimsAhead {
+  static constexpr uint32_t kDepth = 8;
+  RunId runs[kDepth];
+  uint32_t first = 0;
+  uint32_t count = 0;
+  RunId last = RunId::kNone;  // what was yielded last
+
+  RunId& at(uint32_t i) { return runs[(first + i) % kDepth]; }
+};
+
 // One group of one tier.
 struct Pool {
   std::unique_ptr<EvictionPolicy> policy;
+  VictimsAhead ahead;
   uint64_t evictable = 0;  // blocks here that nobody needs; some only once a transfer has ended
   uint64_t leaving = 0;    // slots that will be free when their demotion ends
 };
@@ -220,6 +234,8 @@ class BlockStore final : public RunView {
                   BlockId parent, bool plain, TierIndex tier, SlotId slot);
   // The blocks before `deepest` and itself, from depth `first` on, shallow to deep. O(runs).
   void Path(BlockId deepest, uint32_t first, std::vector<PathPiece>* out) const;
+  // All runs on the path are resident in whole. O(runs).
+  bool PathResident(BlockId deepest, TierIndex tier) const;
   BlockId Ancestor(BlockId id, uint32_t depth) const;  // on its path; O(runs)
   const Run& run(RunId id) const { return runs_[Raw(id)]; }
   RunId run_of(BlockId id) const { return static_cast<RunId>(blocks_[Raw(id)].home); }
@@ -241,6 +257,12 @@ class BlockStore final : public RunView {
   // Takes the block and all that continues it out of the tree, frees every copy that nobody
   // touches. Returns blocks killed; adds to `per_tier` the copies freed or doomed. O(subtree).
   uint64_t Kill(BlockId id, std::vector<uint64_t>* per_tier);
+  // Kills up to `want` blocks from the end of a run backwards, where the block is that end and that
+  // is all there is to do: nobody holds or continues them and no transfer touches them. Returns how
+  // many.
+  uint32_t KillTail(BlockId id, uint32_t want) {
+    return index_of(id) + 1 == run(run_of(id)).count ? PopTail(run_of(id), want, nullptr) : 0;
+  }
   // True when nothing from the block on is referred to or touched by a transfer. O(subtree).
   bool SubtreeIdle(BlockId id) const;
 
@@ -331,6 +353,7 @@ class BlockStore final : public RunView {
   BlockId AllocateBlock(GroupIndex group);
   void FreeBlock(BlockId id);
   void FreePrivateIfUnused(BlockId id);
+  void FlipHeld(RunId id, bool held);
   void HoldRun(RunId id);
   void LetGoOfRun(RunId id);
   // The bracket around every change of a block's residency; `f` changes it.
@@ -343,7 +366,8 @@ class BlockStore final : public RunView {
   bool Sole(BlockId id, TierIndex tier) const;
   void Settle(RunId id);
   void Tell(RunId id, TierIndex tier);
-  void Used(RunId id, TierIndex tier, SessionId session);
+  void Used(RunId id, TierIndex tier);
+  void LookAhead(TierIndex tier, Pool* pool, RunId victim);
   void Emit(bool stored, BlockId id, TierIndex tier);
 
   // block_tree.cc: runs.
@@ -368,7 +392,7 @@ class BlockStore final : public RunView {
   void AppendTo(RunId id, BlockId block, const Name& name);
   RunId NewRun(const Name& name, GroupIndex group, uint64_t uid, SessionId owner);
   void KillRun(RunId id, std::vector<uint64_t>* per_tier);
-  bool PopLast(RunId id, std::vector<uint64_t>* per_tier);
+  uint32_t PopTail(RunId id, uint32_t want, std::vector<uint64_t>* per_tier);
   Hash128 KeyBefore(RunId id);
   Hash128 KeyAt(RunId id, uint32_t index);
 
@@ -385,6 +409,7 @@ class BlockStore final : public RunView {
   uint64_t next_uid_;
   SegmentedArray<Block> blocks_;
   SegmentedArray<Residency> residency_;
+  RunMemory memory_;
   SegmentedArray<Run> runs_;
   SegmentedArray<RunTier> run_tiers_;
   std::vector<PrivateBlock> privates_;
@@ -401,6 +426,7 @@ class BlockStore final : public RunView {
   absl::flat_hash_map<uint32_t, SpaceCount> spaces_;
   std::vector<Pool> pools_;
   std::vector<TierCounters> counters_;
+  std::vector<SlotId> freed_;  // scratch
   // Chain values of the run that was last asked about.
   RunId keys_of_ = RunId::kNone;
   uint64_t keys_of_uid_ = 0;

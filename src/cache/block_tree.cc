@@ -3,7 +3,6 @@
 // BlockStore: the prefix tree. Finding, publishing, splitting, killing, and walking paths.
 #include <algorithm>
 #include <cstring>
-#include <new>
 
 #include "cache/block_store.h"
 
@@ -22,7 +21,7 @@ size_t BlockStore::DataBytes(const Run& run, uint32_t capacity) const {
 }
 
 void BlockStore::Resize(Run* run, uint32_t capacity) {
-  auto* const data = static_cast<std::byte*>(::operator new(DataBytes(*run, capacity)));
+  std::byte* const data = memory_.Allocate(DataBytes(*run, capacity));
   Run resized = *run;
   resized.data = data;
   resized.capacity = static_cast<uint16_t>(capacity);
@@ -31,7 +30,7 @@ void BlockStore::Resize(Run* run, uint32_t capacity) {
     std::memcpy(names(resized), names(*run), size_t{run->count} * run->name_bytes);
     if (run->keyed) std::memcpy(keys(resized), keys(*run), run->count * sizeof(Hash128));
   }
-  ::operator delete(run->data);
+  memory_.Free(run->data, DataBytes(*run, run->capacity));
   *run = resized;
 }
 
@@ -53,7 +52,7 @@ RunId BlockStore::AllocateRun() {
 }
 
 void BlockStore::FreeRun(RunId id) {
-  ::operator delete(run(id).data);
+  memory_.Free(run(id).data, DataBytes(run(id), run(id).capacity));
   mut(id) = Run{};
   mut(id).parent = free_run_;
   free_run_ = id;
@@ -488,47 +487,66 @@ void BlockStore::SplitAfter(BlockId block) {
 
 // --- killing ---
 
-// The usual end of a block: the last of a run that nobody holds or continues. False when it is not
-// so.
-bool BlockStore::PopLast(RunId id, std::vector<uint64_t>* per_tier) {
+// The usual end of blocks: the last ones of a run that nobody holds or continues. Returns how many
+// of `want` went; 0 when it is not so.
+uint32_t BlockStore::PopTail(RunId id, uint32_t want, std::vector<uint64_t>* per_tier) {
   Run& of = mut(id);
-  if (of.refs != 0 || of.first_child != RunId::kNone) return false;
-  const BlockId block = block_at(of, of.count - 1u);
-  for (TierIndex t = 0; t < tier_count_; ++t) {
-    if (at(block, t).io_pins != 0) return false;
+  if (of.state != BlockState::kPublished || of.refs != 0 || of.first_child != RunId::kNone)
+    return 0;
+  uint32_t n = 0;
+  for (; n < std::min<uint32_t>(want, of.count); ++n) {
+    const BlockId block = block_at(of, of.count - n - 1);
+    bool pinned = false;
+    for (TierIndex t = 0; t < tier_count_; ++t) pinned |= at(block, t).io_pins != 0;
+    if (pinned) break;
   }
-  for (TierIndex t = 0; t < tier_count_; ++t) {
-    if (at(block, t).presence == Presence::kAbsent) continue;
-    if (per_tier != nullptr && t < per_tier->size()) ++(*per_tier)[t];
-    if (Resident(block, t)) Emit(false, block, t);
+  if (n == 0) return 0;
+  const uint32_t left = of.count - n;
+  if (config_.event_capacity != 0) {
+    for (uint32_t i = of.count; i-- > left;) {
+      for (TierIndex t = 0; t < tier_count_; ++t) {
+        if (Resident(block_at(of, i), t)) Emit(false, block_at(of, i), t);
+      }
+    }
   }
   CountRun(id, -1);
-  AddBlock(id, block, -1);
+  for (uint32_t i = of.count; i-- > left;) AddBlock(id, block_at(of, i), -1);
   for (TierIndex t = 0; t < tier_count_; ++t) {
-    const SlotId slot = at(block, t).slot;
-    if (at(block, t).presence == Presence::kAbsent) continue;
-    mut_at(block, t) = Residency{};
-    tiers_[t]->Release(of.group, std::span(&slot, 1));
+    freed_.clear();
+    for (uint32_t i = of.count; i-- > left;) {
+      Residency& here = mut_at(block_at(of, i), t);
+      if (here.presence == Presence::kAbsent) continue;
+      freed_.push_back(here.slot);
+      here = Residency{};
+    }
+    if (freed_.empty()) continue;
+    if (per_tier != nullptr && t < per_tier->size()) (*per_tier)[t] += freed_.size();
+    tiers_[t]->Release(of.group, freed_);
+    RunTier& here = mut_tier(id, t);
+    if (here.top > left) {
+      here.top = static_cast<uint16_t>(left + 1);
+      FixTop(id, t, left);
+    }
   }
-  for (TierIndex t = 0; t < tier_count_; ++t) FixTop(id, t, of.count - 1u);
-  --of.count;
+  for (uint32_t i = of.count; i-- > left;) FreeBlock(block_at(of, i));
+  of.count = static_cast<uint16_t>(left);
   of.sealed = true;
-  of.end_known = of.keyed && of.count != 0;
-  if (of.end_known) of.end = keys(of)[of.count - 1];
+  of.end_known = of.keyed && left != 0;
+  if (of.end_known) of.end = keys(of)[left - 1];
   CountRun(id, +1);
   Settle(id);
   const auto space = spaces_.find(of.space);
-  if (--space->second.blocks == 0) spaces_.erase(space);
-  FreeBlock(block);
-  if (of.count == 0) {
+  space->second.blocks -= n;
+  if (space->second.blocks == 0) spaces_.erase(space);
+  if (left == 0) {
     IndexErase(id);
     UnlinkChild(id);
     ++victim_visits;  // its parent was looked at
     FreeRun(id);
-  } else if (of.capacity >= 2u * of.count + 8) {
-    Resize(&of, of.count);
+  } else if (of.capacity >= 2 * left + 8) {
+    Resize(&of, left);
   }
-  return true;
+  return n;
 }
 
 void BlockStore::KillRun(RunId id, std::vector<uint64_t>* per_tier) {
@@ -570,7 +588,7 @@ uint64_t BlockStore::Kill(BlockId block, std::vector<uint64_t>* per_tier) {
   if (!published(block)) return 0;
   const RunId id = run_of(block);
   const uint32_t index = index_of(block);
-  if (index + 1 == run(id).count && PopLast(id, per_tier)) return 1;
+  if (index + 1 == run(id).count && PopTail(id, 1, per_tier) == 1) return 1;
   if (index > 0) SplitAfter(block_at(run(id), index - 1));
   std::vector<RunId> doomed{id};
   for (size_t i = 0; i < doomed.size(); ++i) {
@@ -623,6 +641,13 @@ void BlockStore::Path(BlockId deepest, uint32_t first, std::vector<PathPiece>* o
   std::reverse(out->begin() + static_cast<std::ptrdiff_t>(begin), out->end());
 }
 
+bool BlockStore::PathResident(BlockId deepest, TierIndex tier) const {
+  for (RunId r = run_of(deepest); r != RunId::kNone; r = run(r).parent) {
+    if (run_tier(r, tier).resident != run(r).count) return false;
+  }
+  return true;
+}
+
 BlockId BlockStore::Ancestor(BlockId id, uint32_t depth) const {
   RunId r = run_of(id);
   while (run(r).depth > depth) r = run(r).parent;
@@ -634,11 +659,10 @@ void BlockStore::TouchPath(BlockId deepest, uint32_t first, SessionId session) {
     Run& used = mut(r);
     if (used.depth + used.count <= first || used.state != BlockState::kPublished) return;
     if (!used.shared && used.owner != session) used.shared = true;
-    const bool revived = used.superseded;
+    if (!used.superseded) continue;
     used.superseded = false;
     for (TierIndex t = 0; t < tier_count_; ++t) {
-      if (revived && run_tier(r, t).told_inserted) pool(t, used.group).policy->OnRevived(r);
-      if (run_tier(r, t).sole != 0) Used(r, t, session);
+      if (run_tier(r, t).told_inserted) pool(t, used.group).policy->OnRevived(r);
     }
   }
 }

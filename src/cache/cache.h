@@ -270,6 +270,7 @@ class Cache {
   void EndSequence(ObjectId id) FERMATA_REQUIRES(mu_);
   void RememberPath(Sequence* sequence) FERMATA_REQUIRES(mu_);
   uint64_t PublishedTokens(const Sequence& sequence) const FERMATA_REQUIRES_SHARED(mu_);
+  uint64_t TableTokens(const Sequence& sequence) const FERMATA_REQUIRES_SHARED(mu_);
   uint64_t DeviceTokens(const Sequence& sequence) const FERMATA_REQUIRES_SHARED(mu_);
   // REQUIRES: the tables are not cut yet.
   void CutNames(Sequence* sequence, uint64_t tokens) FERMATA_REQUIRES(mu_);

@@ -53,11 +53,13 @@ Status Cache::PlanLoad(Sequence* sequence, const LoadOptions& options, Job* plan
   }
   plan->want_loads.assign(config_.groups.size(), 0);
   plan->want_reserve.assign(config_.groups.size(), 0);
+  plan->whole = true;
   Status wait;
   for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
     const GroupTable& table = sequence->groups[g];
     VisitMissing(table, [&](uint64_t, BlockId block) {
       mu_.AssertHeld();
+      plan->whole = false;
       if (store_->at(block, 0).presence == Presence::kAbsent) ++plan->want_loads[g];
       return true;
     });
@@ -90,6 +92,7 @@ Result<ObjectId> Cache::StartLoad(Sequence* sequence, const LoadOptions& options
   Result<ObjectId> id = NewJob(JobKind::kLoad, sequence->id, options.queue, options.user_data);
   if (!id.ok()) return id;
   Job* const job = jobs_.Find(*id);
+  job->whole = plan.whole;
   job->want_loads = std::move(plan.want_loads);
   job->want_reserve = std::move(plan.want_reserve);
   sequence->state = SequenceState::kLoading;
@@ -164,7 +167,7 @@ void Cache::LaunchLoads(ObjectId id) {
   Job* const job = jobs_.Find(id);
   Sequence* const sequence = sequences_.Find(job->sequence);
   job->outstanding = 1;  // Ours, so that no item can end the job before all are under way.
-  for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
+  for (GroupIndex g = 0; g < config_.groups.size() && !job->whole; ++g) {
     // Collected first: what arrives at once changes what is missing.
     std::vector<BlockId> missing;
     VisitMissing(sequence->groups[g], [&](uint64_t, BlockId block) {
@@ -225,7 +228,7 @@ void Cache::FinishLoad(ObjectId id) {
   }
   sequence->state = SequenceState::kRunning;
   sequence->job = 0;
-  uint64_t valid = DeviceTokens(*sequence);
+  uint64_t valid = job->whole ? TableTokens(*sequence) : DeviceTokens(*sequence);
   if (lost) {
     valid = valid / joint_step_ * joint_step_;
     CutSequence(sequence, valid);

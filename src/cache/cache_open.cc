@@ -15,7 +15,7 @@
 namespace fermata {
 namespace {
 
-// Uids of one opening of a durable tier: kMaxRun of them go to each run, 2^35 runs. Versions before
+// Uids of one opening of a durable tier: kMaxRun of them go to each run, 2^34 runs. Versions before
 // 0.2 shifted by 40, which a later incarnation never meets.
 constexpr uint32_t kIncarnationShift = 44;
 

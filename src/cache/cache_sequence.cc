@@ -420,6 +420,14 @@ void Cache::VisitTable(const GroupTable& table, uint64_t first, BlockVisitor f) 
   }
 }
 
+uint64_t Cache::TableTokens(const Sequence& sequence) const {
+  uint64_t tokens = sequence.tokens;
+  for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
+    tokens = std::min(tokens, sequence.groups[g].blocks() * config_.groups[g].block_tokens);
+  }
+  return tokens;
+}
+
 uint64_t Cache::DeviceTokens(const Sequence& sequence) const {
   uint64_t tokens = sequence.tokens;
   for (GroupIndex g = 0; g < config_.groups.size(); ++g) {
@@ -435,7 +443,7 @@ uint64_t Cache::DeviceTokens(const Sequence& sequence) const {
 }
 
 void Cache::VisitMissing(const GroupTable& table, BlockVisitor f) const {
-  if (table.published != 0) {
+  if (table.published != 0 && !store_->PathResident(table.anchor, 0)) {
     std::vector<PathPiece> path;
     store_->Path(table.anchor, 0, &path);
     uint64_t index = 0;

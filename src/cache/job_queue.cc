@@ -42,10 +42,7 @@ void JobQueue::Push(const Completion& completion) {
   MutexLock lock(&mu_);
   FERMATA_CHECK(reserved_ > 0);
   --reserved_;
-  if (ready_.empty()) {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof one);
-  }
+  if (ready_.empty() && watched_) Signal();
   ready_.push_back(completion);
   arrived_.NotifyAll();
 }
@@ -63,11 +60,23 @@ size_t JobQueue::Poll(std::span<Completion> out, uint64_t timeout_ns) {
     out[i] = ready_.front();
     ready_.pop_front();
   }
-  if (n != 0 && ready_.empty()) {
+  if (n != 0 && ready_.empty() && watched_) {
     uint64_t drained = 0;
     [[maybe_unused]] const ssize_t got = read(fd_, &drained, sizeof drained);
   }
   return n;
+}
+
+int JobQueue::fd() {
+  MutexLock lock(&mu_);
+  if (!watched_ && !ready_.empty()) Signal();
+  watched_ = true;
+  return fd_;
+}
+
+void JobQueue::Signal() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof one);
 }
 
 bool JobQueue::CloseIfIdle() {

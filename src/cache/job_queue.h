@@ -4,7 +4,7 @@
 // a completion always has room. Belongs to no cache and outlives them.
 //
 // Threads: any. Its mutex is a leaf (docs/locking.md). Cost: O(1) a completion; one eventfd write
-// when the queue stops being empty.
+// when the queue stops being empty, if anybody watches it.
 #pragma once
 
 #include <cstdint>
@@ -42,10 +42,13 @@ class JobQueue {
   size_t Poll(std::span<Completion> out, uint64_t timeout_ns) FERMATA_EXCLUDES(mu_);
   // True when no job will report here any more; from then on Reserve fails.
   bool CloseIfIdle() FERMATA_EXCLUDES(mu_);
-  int fd() const { return fd_; }
+  // Readable while completions wait. Until it has been asked for, nobody can watch it, and no
+  // system call is spent on it.
+  int fd() FERMATA_EXCLUDES(mu_);
 
  private:
   JobQueue(uint32_t depth, int fd) : depth_(depth), fd_(fd) {}
+  void Signal() FERMATA_REQUIRES(mu_);
 
   const uint32_t depth_;
   const int fd_;
@@ -54,6 +57,7 @@ class JobQueue {
   std::deque<Completion> ready_ FERMATA_GUARDED_BY(mu_);
   uint32_t reserved_ FERMATA_GUARDED_BY(mu_) = 0;
   bool closed_ FERMATA_GUARDED_BY(mu_) = false;
+  bool watched_ FERMATA_GUARDED_BY(mu_) = false;  // somebody has the descriptor
 };
 
 }  // namespace fermata

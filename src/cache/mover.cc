@@ -139,7 +139,7 @@ void Mover::ServePool(TierIndex t, GroupIndex g) {
     }
     // Victims for everybody who waits, so that their transfers overlap; the slots still go to the
     // first.
-    if (Leaving(t, g) < pool.waiting && EvictOne(t, g)) continue;
+    if (Leaving(t, g) < pool.waiting && EvictNext(t, g, pool.waiting - Leaving(t, g))) continue;
     if (Leaving(t, g) > 0 || transfers_in_flight_ > 0)
       return;  // What is under way ends in another Pump.
     // A victim's leaf may be held by a demotion that itself waits for a slot further down.
@@ -161,7 +161,9 @@ Status Mover::AcquireNow(GroupIndex group, uint64_t need, std::vector<SlotId>* o
   PoolState& pool = state(0, group);
   while (pool.requests.empty() && device->free_slots(group) < need) {
     const BlockId victim = store_->NextVictim(0, group);
-    if (victim == BlockId::kNone || !VictimGoesAtOnce(victim, 0) || !Evict(victim, 0)) break;
+    if (victim == BlockId::kNone || !VictimGoesAtOnce(victim, 0) ||
+        !Evict(victim, 0, need - device->free_slots(group)))
+      break;
   }
   if (pool.requests.empty() && device->free_slots(group) >= need) {
     const size_t before = out->size();
@@ -189,9 +191,10 @@ Status Mover::AcquireNow(GroupIndex group, uint64_t need, std::vector<SlotId>* o
 }
 
 void Mover::KeepFree(GroupIndex group, uint64_t want_free) {
-  while (store_->tier(0)->free_slots(group) + Leaving(0, group) <
-         want_free + state(0, group).waiting) {
-    if (!EvictOne(0, group)) return;
+  for (;;) {
+    const uint64_t want = want_free + state(0, group).waiting;
+    const uint64_t have = store_->tier(0)->free_slots(group) + Leaving(0, group);
+    if (have >= want || !EvictNext(0, group, want - have)) return;
   }
 }
 
@@ -212,7 +215,7 @@ bool Mover::VictimGoesAtOnce(BlockId block, TierIndex tier) const {
   return target < 0 || store_->Resident(block, static_cast<TierIndex>(target));
 }
 
-bool Mover::Drop(BlockId block, TierIndex tier) {
+bool Mover::Drop(BlockId block, TierIndex tier, uint64_t want) {
   for (TierIndex t = 0; t < store_->tier_count(); ++t) {
     if (t != tier && store_->Resident(block, t)) {
       store_->Remove(block, tier);
@@ -220,31 +223,40 @@ bool Mover::Drop(BlockId block, TierIndex tier) {
       return true;
     }
   }
+  // Without a lower tier those before it in its run lie here alone, too.
+  const uint64_t alone = store_->tier_count() == 1 ? std::min<uint64_t>(want, kMaxRun) : 1;
+  const uint32_t killed = store_->KillTail(block, static_cast<uint32_t>(alone));
+  if (killed != 0) {
+    store_->dropped += killed;
+    store_->counters(tier).evictions += killed;
+    store_->victims += killed - 1;
+    return true;
+  }
   if (!store_->SubtreeIdle(block)) return false;
   store_->dropped += store_->Kill(block, nullptr);
   ++store_->counters(tier).evictions;
   return true;
 }
 
-bool Mover::EvictOne(TierIndex tier, GroupIndex group) {
+bool Mover::EvictNext(TierIndex tier, GroupIndex group, uint64_t want) {
   const BlockId victim = store_->NextVictim(tier, group);
-  return victim != BlockId::kNone && Evict(victim, tier);
+  return victim != BlockId::kNone && Evict(victim, tier, want);
 }
 
-bool Mover::Evict(BlockId block, TierIndex tier) {
+bool Mover::Evict(BlockId block, TierIndex tier, uint64_t want) {
   const int target = DemotionTarget(block, tier);
-  if (target < 0) return Drop(block, tier);
+  if (target < 0) return Drop(block, tier, want);
   const TierIndex to = static_cast<TierIndex>(target);
   switch (store_->at(block, to).presence) {
     case Presence::kResident:
-      return Drop(block, tier);
+      return Drop(block, tier, 1);
     case Presence::kIncoming:  // On its way there for another reason; settled when it arrives.
       store_->SetLeaving(block, tier, true);
       return true;
     case Presence::kAbsent:
       break;
   }
-  return StartDemotion(block, tier, to, /*room_wanted=*/true, nullptr) || Drop(block, tier);
+  return StartDemotion(block, tier, to, /*room_wanted=*/true, nullptr) || Drop(block, tier, 1);
 }
 
 void Mover::Demote(BlockId block, std::function<void(Status)> done) {
@@ -268,7 +280,7 @@ void Mover::Demote(BlockId block, std::function<void(Status)> done) {
   const TierIndex to = static_cast<TierIndex>(target);
   const uint64_t uid = store_->uid(block);
   if (store_->Resident(block, to)) {
-    if (may_go) Drop(block, 0);
+    if (may_go) Drop(block, 0, 1);
     return done(Status());
   }
   auto finish = [this, block, uid, to, done, gone](Status status) {
@@ -455,7 +467,7 @@ void Mover::ResolveLeaving(BlockId block, bool room_wanted) {
     store_->SetLeaving(block, t, false);
     if (!store_->Evictable(block, t)) continue;  // Somebody uses it again.
     if (!below && !room_wanted) continue;
-    const bool dropped = Drop(block, t);
+    const bool dropped = Drop(block, t, 1);
     if (dropped && !below) return;  // The block is gone.
   }
 }

@@ -143,11 +143,12 @@ class Mover {
   void EndRequest(TierIndex tier, GroupIndex group, std::list<SlotRequest>::iterator it,
                   const Status& status);
   void ServePool(TierIndex tier, GroupIndex group);
-  bool EvictOne(TierIndex tier, GroupIndex group);
-  bool Evict(BlockId block, TierIndex tier);
+  // Takes the next victim of a pool; up to `want` of them where they can simply be dropped.
+  bool EvictNext(TierIndex tier, GroupIndex group, uint64_t want);
+  bool Evict(BlockId block, TierIndex tier, uint64_t want);
   bool VictimGoesAtOnce(BlockId block, TierIndex tier) const;
   int DemotionTarget(BlockId block, TierIndex from) const;
-  bool Drop(BlockId block, TierIndex tier);
+  bool Drop(BlockId block, TierIndex tier, uint64_t want);
   bool StartDemotion(BlockId block, TierIndex from, TierIndex to, bool room_wanted,
                      std::function<void(Status)> done);
   void LaunchDemotion(std::vector<Outgoing> items, std::vector<SlotId> slots, TierIndex to);

@@ -146,6 +146,7 @@ struct Job {
   // Load: all slots first, then all transfers at once.
   std::vector<uint64_t> requests;      // per group: the slot request that has not answered, or 0
   uint64_t unanswered = 0;             // of them, and one of the starter's own
+  bool whole = false;                  // nothing was missing when it was planned
   std::vector<uint64_t> want_loads;    // per group: blocks to bring in
   std::vector<uint64_t> want_reserve;  // per group: slots to hold
   std::vector<std::vector<SlotId>> slots;

@@ -69,10 +69,11 @@ class EvictionPolicy {
   virtual void OnRemoved(RunId run) = 0;
   virtual void OnBecameLeaf(RunId run) = 0;
   virtual void OnNoLongerLeaf(RunId run) = 0;
+  // Of leaves only: what stops being a leaf is pinned. They say nothing about its use.
   virtual void OnPinned(RunId run) = 0;
-  virtual void OnUnpinned(RunId run) = 0;  // says nothing about its use
-  // A session took hold of it or let go of it (kNoSession: nobody knows which), or a block of it
-  // left the tier above. The core reports the deepest run of a path first.
+  virtual void OnUnpinned(RunId run) = 0;
+  // Somebody who used it has let go of it, or a block of it left the tier above. The core reports
+  // the deepest run of a path first. `session`: as RunView::owner.
   virtual void OnTouched(RunId run, SessionId session) = 0;
   // `head` is from now on the run's leading part: as old as the run, before which it does not go,
   // and neither leaf nor unpinned.
@@ -86,6 +87,9 @@ class EvictionPolicy {
 
   // The best candidate, without removing it. The core may pass over it (then it pins it).
   virtual Victim NextVictim() = 0;
+  // The candidate that is likely to follow `run` as a victim, kNone when that takes a search. A
+  // hint, by which the core has the next victims' memory ready.
+  virtual RunId After(RunId /*run*/) const { return RunId::kNone; }
 };
 
 // Decisions that are no order of victims: admission, and the load-or-recompute cut. These defaults

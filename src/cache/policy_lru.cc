@@ -57,6 +57,12 @@ class LruPolicy final : public EvictionPolicy {
   }
   void OnRevived(RunId run) override { SetQueue(run, kOrdinary); }
 
+  RunId After(RunId run) const override {
+    const Node& at = nodes_[Raw(run)];
+    if (at.standing != Standing::kInList) return RunId::kNone;
+    if (at.newer != RunId::kNone) __builtin_prefetch(&nodes_[Raw(at.newer)]);
+    return at.newer;
+  }
   Victim NextVictim() override {
     const RunId superseded = Oldest(queues_[kSuperseded]);
     if (superseded != RunId::kNone) return {superseded, VictimReason::kSuperseded};

@@ -9,6 +9,24 @@
 namespace fermata_test {
 namespace {
 
+TEST(Faults, B23_AResumeSaysWhatIsLeftOfThePath) {
+  CacheSetup setup;
+  setup.device_blocks = 8;
+  setup.host_blocks = 0;
+  TestCache cache(setup);
+  Seq a = cache.Stored(Prompt(23, 6 * 16));
+  cache.ParkLazy(&a);
+  Seq b = cache.Stored(Prompt(24, 5 * 16));  // Three of the six go, the deepest first.
+  const fermata_completion resumed = cache.Resume(&a);
+  EXPECT_EQ(resumed.status, FERMATA_OK);
+  EXPECT_EQ(resumed.valid_tokens, 48u);
+  EXPECT_EQ(cache.Info(a).tokens, 48u);
+  EXPECT_EQ(cache.Slots(a).size(), 3u);
+  cache.CheckBytes(a);
+  cache.Release(&a);
+  cache.Release(&b);
+}
+
 TEST(Faults, B23_AResumeLoadsOnlyWhatTheDeviceLacks) {
   CacheSetup setup;
   setup.host_blocks = 16;

@@ -22,7 +22,7 @@ std::shared_ptr<JobQueue> MakeQueue(uint32_t depth) {
   return *queue;
 }
 
-bool Readable(const JobQueue& queue) {
+bool Readable(JobQueue& queue) {
   pollfd fd{queue.fd(), POLLIN, 0};
   return poll(&fd, 1, 0) == 1;
 }
