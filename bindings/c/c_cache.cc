@@ -167,6 +167,12 @@ Status ReadOptions(const fermata_x_options* in, CacheConfig* out) {
   out->step_driven = (options.flags & FERMATA_X_STEP_DRIVEN) != 0;
   out->metadata_only = (options.flags & FERMATA_X_METADATA_ONLY) != 0;
   out->seed = options.seed;
+  if (options.hash_bits > 128)
+    return ErrorF(StatusCode::kInvalidArgument, "options.hash_bits is %u, want at most 128",
+                  options.hash_bits);
+  if (options.reserved != 0)
+    return ErrorF(StatusCode::kInvalidArgument, "options.reserved is %u, want 0", options.reserved);
+  out->index_hash_bits = options.hash_bits;
   if (options.sim_faults == nullptr) return Status();
   fermata_x_sim_faults faults;
   FERMATA_RETURN_IF_ERROR(ReadStruct(options.sim_faults, "options.sim_faults", &faults));

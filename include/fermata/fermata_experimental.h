@@ -40,6 +40,9 @@ typedef struct fermata_x_options {
   uint32_t flags;
   uint64_t seed;
   const fermata_x_sim_faults* sim_faults; /* for every sim tier */
+  uint32_t hash_bits; /* bits of the hash that the index finds blocks by, 1..128; 0 = all. Few make
+                         candidates many, and must not make one wrong hit */
+  uint32_t reserved;
 } fermata_x_options;
 
 FERMATA_API fermata_status fermata_x_cache_open(const fermata_config* config,

@@ -278,6 +278,8 @@ static const row kRows[] = {
     AT(fermata_x_options, flags),
     AT(fermata_x_options, seed),
     AT(fermata_x_options, sim_faults),
+    AT(fermata_x_options, hash_bits),
+    AT(fermata_x_options, reserved),
 };
 
 int main(int argc, char** argv) {
