@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// fermata-bench: replays traces of agent workloads through the library, and makes and converts such
-// traces.
+// fermata-bench: replays traces of agent workloads through the library, makes and converts such
+// traces, and measures the index.
 //
-// Exit codes: 0 all well; 1 wrong bytes, orphans or a failed audit; 2 bad usage or input; 3 the
-// library or the machine refused something. All parameters are options; nothing is read from the
-// environment.
+// Exit codes: 0 all well; 1 wrong bytes, orphans, a failed audit or a row that failed; 2 bad usage
+// or input; 3 the library or the machine refused something. All parameters are options; nothing is
+// read from the environment.
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstdio>
@@ -14,6 +14,7 @@
 
 #include "bench/convert.h"
 #include "bench/generate.h"
+#include "bench/index.h"
 #include "bench/policy_names.h"
 #include "bench/progress.h"
 #include "bench/replay.h"
@@ -44,6 +45,7 @@ struct Arguments {
   TraceOptions trace_options;
   GenerateOptions generate;
   ReplayOptions replay;
+  IndexOptions index;
 };
 
 int Complain(const Status& status, ExitCode code) {
@@ -260,6 +262,38 @@ int RunTraceVerb(Arguments* a, bool convert) {
   return WriteTrace(*trace, a->out);
 }
 
+void AddIndexOptions(CLI::App* app, Arguments* a) {
+  app->add_option("--json", a->json, "write all figures as JSON")->type_name("FILE");
+  app->add_option("--only", a->index.only, "measure these rows alone")
+      ->delimiter(',')
+      ->type_name("KEY,...");
+  app->add_flag("--quick", a->index.quick, "smaller sizes: a minute, not an hour");
+  app->add_flag("--tiny", a->index.tiny, "for tests: sizes whose figures mean nothing");
+  std::string keys = "Rows:";
+  for (const IndexRow& row : IndexRows()) keys += std::string("\n  ") + row.key;
+  app->footer(keys);
+}
+
+int RunIndexVerb(const Arguments& a) {
+  if (!a.json.empty()) {
+    const Status writable = CheckWritable(a.json);
+    if (!writable.ok()) {
+      return Complain(ErrorF(StatusCode::kInvalidArgument, "--json %s", writable.message().c_str()),
+                      kBadInput);
+    }
+  }
+  IndexReport report;
+  Status status = RunIndex(a.index, &report);
+  if (!status.ok()) return Complain(status, kBadInput);
+  std::fputs(IndexTextReport(report).c_str(), stdout);
+  if (!a.json.empty()) status = WriteTextFile(a.json, IndexJsonReport(report));
+  if (!status.ok()) return Complain(status, kRefused);
+  for (const std::string& failure : report.failures) {
+    std::fprintf(stderr, "fermata-bench: FAILED: %s\n", failure.c_str());
+  }
+  return report.failures.empty() ? kPassed : kFailed;
+}
+
 int Main(int argc, char** argv) {
   Arguments a;
   CLI::App app{"Replays, generates and converts traces of agent workloads for Fermata."};
@@ -280,6 +314,8 @@ int Main(int argc, char** argv) {
   AddTraceOptions(convert, &a);
   Whole(convert, "--seed", &a.generate.seed, 0, kAny, "of synthetic arrivals");
   convert->add_option("--out", a.out, "where to; .gz compresses")->required()->type_name("FILE");
+  CLI::App* index = app.add_subcommand("index", "measure what the prefix index costs");
+  AddIndexOptions(index, &a);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -287,6 +323,7 @@ int Main(int argc, char** argv) {
     return app.exit(error) == 0 ? kPassed : kBadInput;
   }
   if (replay->parsed()) return RunReplayVerb(&a);
+  if (index->parsed()) return RunIndexVerb(a);
   return RunTraceVerb(&a, convert->parsed());
 }
 

@@ -173,5 +173,52 @@ class Runs(unittest.TestCase):
             self.assertEqual(len(report["trace"]["sha256"]), 64)
 
 
+class Index(unittest.TestCase):
+    ROWS = ["evict64_p99_us_1m", "evict64_single_p99_us_1m", "evict64_visits_1k", "evict64_visits_1m", "resume_131k_us",
+            "match_131k_us", "match_131k_cold_us", "sha256_131k_us", "wrong_hits_8bit", "wrong_hits_16bit", "bytes_per_block_1m",
+            "bytes_per_block_10m", "alloc_ns_batched", "alloc_ns_single", "free_ns_batched", "fork_us", "fork_copies",
+            "lookup_scaling_2t", "lookup_under_writes", "abi_call_ns"]
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.json = os.path.join(self.folder.name, "index.json")
+
+    def index(self, *more):
+        result = run("index", "--quick", "--tiny", "--json", self.json, *more)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        with open(self.json, encoding="utf-8") as file:
+            return json.load(file), result.stdout
+
+    def test_every_row_is_there_in_order_and_a_number(self):
+        report, text = self.index()
+        self.assertEqual(list(report)[:len(self.ROWS)], self.ROWS)
+        for key, value in report.items():
+            if key in ("size", "sizes", "failures") or "_visits_" in key and not key.startswith("ref_") and value is None:
+                continue  # visits: a counter that the library may not have
+            self.assertIsInstance(value, (int, float), key)
+        for key in self.ROWS:
+            self.assertIn(key, text)
+        for key in ("wrong_hits_8bit", "wrong_hits_16bit", "missed_hits_8bit", "missed_hits_16bit", "fork_copies"):
+            self.assertEqual(report[key], 0, key)
+        for key in ("ref_evict64_p99_us_1m", "ref_xxh3_131k_us", "ref_memcmp_131k_us", "ref_bytes_per_block_1m", "ref_fork_us",
+                    "ref_alloc_ns_single", "match_131k_run8_us", "bytes_per_block_run1_1m", "lookup_leased_under_writes"):
+            self.assertGreater(report[key], 0, key)
+        self.assertEqual((report["size"], report["failures"]), ("tiny", []))
+
+    def test_only_measures_what_is_asked_for(self):
+        report, text = self.index("--only", "abi_call_ns,alloc_ns_single")
+        self.assertEqual(list(report)[:2], ["alloc_ns_single", "abi_call_ns"])
+        self.assertNotIn("fork_us", report)
+        self.assertNotIn("fork_us", text)
+
+    def test_bad_options_are_named(self):
+        for message, more in (("--only nope", ["--only", "abi_call_ns,nope"]), ("--json /no/such/file", ["--json", "/no/such/file"])):
+            result = run("index", "--tiny", *more)
+            self.assertEqual((result.returncode, result.stdout), (2, ""), message)
+            self.assertIn(message, result.stderr)
+        self.assertIn("evict64_visits_1m", run("index", "--help").stdout)
+
+
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])
