@@ -9,16 +9,17 @@ namespace fermata {
 SlotPool::SlotPool(uint32_t capacity) : capacity_(capacity) {}
 
 uint32_t SlotPool::FreeLocked() const {
-  return capacity_ - static_cast<uint32_t>(place_.size() - free_.size());
+  return capacity_ - (ever_used_ - static_cast<uint32_t>(free_.size()));
 }
 
 Status SlotPool::Reserve(size_t count) {
-  const size_t want = place_.size() + count;
-  if (want <= std::min(place_.capacity(), free_.capacity())) return Status();
+  const size_t want = ever_used_ + count;
+  if (want <= std::min(64 * held_.size(), free_.capacity())) return Status();
   // Doubled, so that growth is amortized.
-  const size_t room = std::min<size_t>(std::max<size_t>({want, 2 * place_.size(), 64}), capacity_);
+  const size_t room =
+      std::min<size_t>(std::max<size_t>({want, 2 * size_t{ever_used_}, 64}), capacity_);
   try {
-    place_.reserve(room);
+    held_.resize((room + 63) / 64);
     free_.reserve(room);
   } catch (const std::bad_alloc&) {
     return ErrorF(StatusCode::kResourceExhausted, "no memory for the books of %zu slots", room);
@@ -33,15 +34,16 @@ Status SlotPool::Acquire(std::span<SlotId> out) {
                    out.size(), FreeLocked(), capacity_);
   }
   if (out.size() > free_.size()) FERMATA_RETURN_IF_ERROR(Reserve(out.size() - free_.size()));
+  place_.clear();
   for (SlotId& slot : out) {
+    uint32_t number = ever_used_;
     if (free_.empty()) {
-      slot = SlotId{static_cast<uint32_t>(place_.size())};
-      place_.push_back(kHeld);
-      continue;
+      ++ever_used_;
+    } else {
+      number = free_.back();
+      free_.pop_back();
     }
-    const uint32_t number = free_.back();
-    free_.pop_back();
-    place_[number] = kHeld;
+    Bits(number) |= Bit(number);
     slot = SlotId{number};
   }
   return Status();
@@ -49,12 +51,12 @@ Status SlotPool::Acquire(std::span<SlotId> out) {
 
 void SlotPool::Release(std::span<const SlotId> slots) {
   MutexLock lock(&mu_);
+  place_.clear();
   for (const SlotId slot : slots) {
     const uint32_t number = Raw(slot);
     FERMATA_CHECK(number < capacity_);
-    // else: released twice, or never acquired
-    FERMATA_CHECK(number < place_.size() && place_[number] == kHeld);
-    place_[number] = static_cast<uint32_t>(free_.size());
+    FERMATA_CHECK(HeldLocked(number));  // else: released twice, or never acquired
+    Bits(number) &= ~Bit(number);
     free_.push_back(number);  // within what Reserve made
   }
 }
@@ -65,25 +67,38 @@ Status SlotPool::Hold(SlotId slot) {
     return ErrorF(StatusCode::kOutOfRange, "slot %u of %u", number, capacity_);
   }
   MutexLock lock(&mu_);
-  if (number >= place_.size()) {
-    const auto first = static_cast<uint32_t>(place_.size());
+  if (HeldLocked(number))
+    return ErrorF(StatusCode::kAlreadyExists, "slot %u is held already", number);
+  if (number >= ever_used_) {
+    const uint32_t first = ever_used_;
     FERMATA_RETURN_IF_ERROR(Reserve(size_t{number} - first + 1));
-    place_.resize(size_t{number} + 1, kHeld);
-    for (uint32_t skipped = number; skipped-- > first;) {  // downwards: the lowest comes first
-      place_[skipped] = static_cast<uint32_t>(free_.size());
-      free_.push_back(skipped);
+    const bool placed = place_.size() == first;
+    for (uint32_t skipped = number; skipped-- > first;) free_.push_back(skipped);  // lowest first
+    if (placed) {
+      place_.resize(size_t{number} + 1);
+      for (size_t i = free_.size() - (number - first); i < free_.size(); ++i)
+        place_[free_[i]] = static_cast<uint32_t>(i);
     }
+    ever_used_ = number + 1;
+    Bits(number) |= Bit(number);
     return Status();
   }
+  if (place_.size() != ever_used_) {
+    try {
+      place_.resize(ever_used_);
+    } catch (const std::bad_alloc&) {
+      return ErrorF(StatusCode::kResourceExhausted, "no memory to find slot %u", number);
+    }
+    for (size_t i = 0; i < free_.size(); ++i) place_[free_[i]] = static_cast<uint32_t>(i);
+  }
   const uint32_t place = place_[number];
-  if (place == kHeld) return ErrorF(StatusCode::kAlreadyExists, "slot %u is held already", number);
   const uint32_t top = free_.back();
   free_.pop_back();
   if (top != number) {
     free_[place] = top;
     place_[top] = place;
   }
-  place_[number] = kHeld;
+  Bits(number) |= Bit(number);
   return Status();
 }
 
@@ -94,21 +109,25 @@ uint32_t SlotPool::free() const {
 
 bool SlotPool::IsHeld(SlotId slot) const {
   MutexLock lock(&mu_);
-  return Raw(slot) < place_.size() && place_[Raw(slot)] == kHeld;
+  return HeldLocked(Raw(slot));
+}
+
+bool SlotPool::HeldLocked(uint32_t number) const {
+  return number < ever_used_ && (held_[number / 64] & Bit(number)) != 0;
 }
 
 void SlotPool::Validate() const {
   MutexLock lock(&mu_);
-  FERMATA_CHECK(place_.size() <= capacity_);
-  FERMATA_CHECK(free_.capacity() >= place_.size());
-  size_t free_slots = 0;
-  for (uint32_t number = 0; number < place_.size(); ++number) {
-    if (place_[number] == kHeld) continue;
-    FERMATA_CHECK(place_[number] < free_.size());
-    FERMATA_CHECK(free_[place_[number]] == number);
-    ++free_slots;
+  FERMATA_CHECK(ever_used_ <= capacity_);
+  FERMATA_CHECK(free_.capacity() >= ever_used_ && 64 * held_.size() >= ever_used_);
+  std::vector<bool> seen(ever_used_);
+  for (const uint32_t number : free_) {
+    FERMATA_CHECK(number < ever_used_ && !seen[number] && !HeldLocked(number));
+    seen[number] = true;
   }
-  FERMATA_CHECK(free_slots == free_.size());
+  size_t held = 0;
+  for (uint32_t number = 0; number < ever_used_; ++number) held += HeldLocked(number) ? 1 : 0;
+  FERMATA_CHECK(held + free_.size() == ever_used_);
 }
 
 }  // namespace fermata

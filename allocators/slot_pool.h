@@ -4,10 +4,11 @@
 // tiers, or policy: whom to evict is decided above, and a full pool just says so.
 //
 // Thread safety: any thread, any method. One mutex, never held across a call out.
-// Cost: construction is O(1) at any capacity. Acquire and Release are O(slots moved), Hold is O(1)
-// and O(slots below it that were never in use) the first time; 8 bytes for each slot up to the
-// highest that was ever in use. Acquire and Hold may allocate, Release does not. Invariants (see
-// Validate): a slot is free or held, never both; free + held == capacity.
+// Cost: construction is O(1) at any capacity. Acquire and Release are O(slots moved). Hold is O(1)
+// amortized over Holds in a row, O(slots ever in use) for the first after an Acquire or Release.
+// One bit for each slot up to the highest that was ever in use, and 4 bytes for as many as were
+// ever free at a time. Acquire and Hold may allocate, Release does not. Invariants (see Validate):
+// a slot is free or held, never both; free + held == capacity.
 #pragma once
 
 #include <cstdint>
@@ -48,18 +49,21 @@ class SlotPool {
   void Validate() const FERMATA_EXCLUDES(mu_);
 
  private:
-  static constexpr uint32_t kHeld = 0xffffffffu;
-
   // Room for `count` slots more in both arrays, so that what follows cannot fail half way.
   Status Reserve(size_t count) FERMATA_REQUIRES(mu_);
   uint32_t FreeLocked() const FERMATA_REQUIRES(mu_);
+  bool HeldLocked(uint32_t number) const FERMATA_REQUIRES(mu_);
+  uint64_t& Bits(uint32_t number) FERMATA_REQUIRES(mu_) { return held_[number / 64]; }
+  static uint64_t Bit(uint32_t number) { return uint64_t{1} << (number % 64); }
 
   const uint32_t capacity_;
   mutable Mutex mu_;
-  // A stack of slots that were in use and are not. Slots from place_.size() on were never in use:
-  // they are free without being written down anywhere, since an arena may have 2^31 of them.
-  std::vector<uint32_t> free_ FERMATA_GUARDED_BY(mu_);
-  std::vector<uint32_t> place_ FERMATA_GUARDED_BY(mu_);  // slot -> its place in free_, or kHeld
+  // Slots from here on were never in use: they are free without being written down anywhere, since
+  // an arena may have 2^31 of them.
+  uint32_t ever_used_ FERMATA_GUARDED_BY(mu_) = 0;
+  std::vector<uint32_t> free_ FERMATA_GUARDED_BY(mu_);   // a stack of slots that were in use
+  std::vector<uint64_t> held_ FERMATA_GUARDED_BY(mu_);   // one bit a slot: refuses a second release
+  std::vector<uint32_t> place_ FERMATA_GUARDED_BY(mu_);  // slot -> its place in free_: Hold's alone
 };
 
 }  // namespace fermata

@@ -119,9 +119,9 @@ TEST(SlotPoolDeathTest, DoubleReleaseDies) {
   SlotPool pool(4);
   Take(&pool, 2);
   Give(&pool, {1});
-  EXPECT_DEATH(Give(&pool, {1}), "kHeld");
-  EXPECT_DEATH(Give(&pool, {0, 0}), "kHeld");
-  EXPECT_DEATH(Give(&pool, {3}), "kHeld");
+  EXPECT_DEATH(Give(&pool, {1}), "Held");
+  EXPECT_DEATH(Give(&pool, {0, 0}), "Held");
+  EXPECT_DEATH(Give(&pool, {3}), "Held");
   EXPECT_DEATH(Give(&pool, {4}), "capacity_");
 }
 

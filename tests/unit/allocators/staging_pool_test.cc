@@ -73,9 +73,9 @@ TEST(StagingPoolDeathTest, WrongReleaseDies) {
   std::byte* const buffer = (*pool)->Acquire();
   EXPECT_DEATH((*pool)->Release(buffer + 1), "stride_");
   EXPECT_DEATH((*pool)->Release(buffer + 2 * 4096), "memory_");
-  EXPECT_DEATH((*pool)->Release(buffer + 4096), "kHeld");
+  EXPECT_DEATH((*pool)->Release(buffer + 4096), "Held");
   (*pool)->Release(buffer);
-  EXPECT_DEATH((*pool)->Release(buffer), "kHeld");
+  EXPECT_DEATH((*pool)->Release(buffer), "Held");
 }
 
 }  // namespace
