@@ -3,10 +3,11 @@
 // RunMemory: where runs keep their blocks' ids and names. Pieces of like size come from slabs of
 // their own, so that taking and giving back one is a few instructions and touches no neighbour:
 // among a million idle sessions that is what an eviction costs most. What is given back is kept for
-// pieces of its size; memory goes back to the system when the cache does.
+// pieces of its size; memory goes back to the system when the cache does. Larger pieces come from
+// the heap, which joins what is given back: there a call costs little beside the blocks it is for.
 //
-// Threads: under the owner's lock. Cost: O(1); a slab now and then. Pieces above kLargest come from
-// the heap. Rounding wastes at most 1/16 of a piece (15 bytes of small ones).
+// Threads: under the owner's lock. Cost: O(1); a slab now and then. Rounding wastes at most 1/16 of
+// a piece (15 bytes of small ones).
 #pragma once
 
 #include <array>
@@ -30,8 +31,8 @@ class RunMemory {
  private:
   static constexpr size_t kStep = 16;   // of classes up to kFine
   static constexpr size_t kFine = 256;  // above, each octave has 16
-  static constexpr size_t kLargest = 256 << 10;
-  static constexpr size_t kClasses = kFine / kStep + 1 + 16 * 10;
+  static constexpr size_t kLargest = 2048;
+  static constexpr size_t kClasses = kFine / kStep + 1 + 16 * 3;
 
   struct Slab {
     void* memory = nullptr;
