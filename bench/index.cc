@@ -155,26 +155,26 @@ std::optional<double> IndexFigures::Get(std::string_view key) const {
 
 const std::vector<IndexRow>& IndexRows() {
   static const std::vector<IndexRow> rows = {
-      {"evict64_p99_us_1m", "us", "ref_evict64_p99_us_1m", "below reference"},
-      {"evict64_single_p99_us_1m", "us", "ref_evict64_single_p99_us_1m", "below reference"},
-      {"evict64_visits_1k", "a victim", "ref_evict64_visits_1k", "below reference"},
-      {"evict64_visits_1m", "a victim", "ref_evict64_visits_1m", "as with 1k sessions"},
-      {"resume_131k_us", "us", "ref_resume_131k_us", "below reference"},
-      {"match_131k_us", "us", "sha256_131k_us", "below reference"},
-      {"match_131k_cold_us", "us", "ref_sha256_131k_cold_us", "below reference"},
+      {"evict64_p99_us_1m", "us", "ref_evict64_p99_us_1m", "<= 10"},
+      {"evict64_single_p99_us_1m", "us", "ref_evict64_single_p99_us_1m", "<= 25"},
+      {"evict64_visits_1k", "a victim", "ref_evict64_visits_1k", "<= 3"},
+      {"evict64_visits_1m", "a victim", "ref_evict64_visits_1m", "<= 3, as with 1k"},
+      {"resume_131k_us", "us", "ref_resume_131k_us", "<= 2"},
+      {"match_131k_us", "us", "sha256_131k_us", "<= 30"},
+      {"match_131k_cold_us", "us", "ref_sha256_131k_cold_us", "<= 110"},
       {"sha256_131k_us", "us", "", "is a reference"},
       {"wrong_hits_8bit", "", "ref_wrong_hits_8bit", "0"},
       {"wrong_hits_16bit", "", "ref_wrong_hits_16bit", "0"},
-      {"bytes_per_block_1m", "bytes", "ref_bytes_per_block_1m", "below reference"},
-      {"bytes_per_block_10m", "bytes", "ref_bytes_per_block_10m", "below reference"},
-      {"alloc_ns_batched", "ns", "ref_alloc_ns_batched", "below reference"},
-      {"alloc_ns_single", "ns", "ref_alloc_ns_single", "below reference"},
-      {"free_ns_batched", "ns", "ref_free_ns_batched", "below reference"},
-      {"fork_us", "us", "ref_fork_us", "below reference"},
+      {"bytes_per_block_1m", "bytes", "ref_bytes_per_block_1m", "<= 48"},
+      {"bytes_per_block_10m", "bytes", "ref_bytes_per_block_10m", "<= 48"},
+      {"alloc_ns_batched", "ns", "ref_alloc_ns_batched", "<= 10"},
+      {"alloc_ns_single", "ns", "ref_alloc_ns_single", "<= 25"},
+      {"free_ns_batched", "ns", "ref_free_ns_batched", "<= 10"},
+      {"fork_us", "us", "ref_fork_us", "<= 1"},
       {"fork_copies", "blocks", "", "0"},
-      {"lookup_scaling_2t", "ratio", "ref_lookup_scaling_2t", "near 1"},
-      {"lookup_under_writes", "ratio", "ref_lookup_under_writes", "near 1"},
-      {"abi_call_ns", "ns", "ref_abi_call_ns", "below reference"}};
+      {"lookup_scaling_2t", "ratio", "ref_lookup_scaling_2t", ">= 0.85"},
+      {"lookup_under_writes", "ratio", "ref_lookup_under_writes", ">= 0.8"},
+      {"abi_call_ns", "ns", "ref_abi_call_ns", "<= 20"}};
   return rows;
 }
 

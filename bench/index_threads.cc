@@ -161,19 +161,26 @@ class ReadCache {
     };
   }
 
-  // One change: a short sequence is appended, marked, and truncated to nothing or released.
+  // A change is a call that changes the cache, which it has alone meanwhile: in turn a short
+  // sequence is appended, marked, and truncated to nothing or released.
   Work Change() {
     return [this] {
-      FillTokens(kWriterStream | changes_++, fresh_);
-      fermata_append_item append = AppendItem(writer_, fresh_);
-      fermata_mark_item mark = MarkItem(writer_, fresh_.size());
-      bool ok = fermata_append(cache_->cache(), &append, 1, nullptr) == FERMATA_OK;
-      ok &= fermata_mark(cache_->cache(), &mark, 1, nullptr) == FERMATA_OK;
-      if (changes_ % kReleaseEvery != 0) {
-        return ok && fermata_sequence_truncate(writer_, 0, nullptr) == FERMATA_OK;
+      switch (changes_++ % 3) {
+        case 0: {
+          FillTokens(kWriterStream | changes_, fresh_);
+          fermata_append_item append = AppendItem(writer_, fresh_);
+          return fermata_append(cache_->cache(), &append, 1, nullptr) == FERMATA_OK;
+        }
+        case 1: {
+          fermata_mark_item mark = MarkItem(writer_, fresh_.size());
+          return fermata_mark(cache_->cache(), &mark, 1, nullptr) == FERMATA_OK;
+        }
+        default:
+          break;
       }
-      ok &= fermata_release(cache_->cache(), &writer_, 1, nullptr) == FERMATA_OK;
-      return ok &&
+      if (changes_ % kReleaseEvery != 0)
+        return fermata_sequence_truncate(writer_, 0, nullptr) == FERMATA_OK;
+      return fermata_release(cache_->cache(), &writer_, 1, nullptr) == FERMATA_OK &&
              fermata_sequence_create(cache_->space(), nullptr, &writer_, nullptr) == FERMATA_OK;
     };
   }

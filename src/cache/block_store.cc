@@ -58,7 +58,7 @@ void BlockStore::FreeBlock(BlockId id) {
   --blocks_in_use_;
 }
 
-BlockId BlockStore::NewPrivate(GroupIndex group, SlotId device_slot) {
+BlockId BlockStore::AddPrivate(GroupIndex group, SlotId device_slot, uint32_t refs) {
   uint32_t place = 0;
   if (free_privates_.empty()) {
     place = static_cast<uint32_t>(privates_.size());
@@ -67,17 +67,26 @@ BlockId BlockStore::NewPrivate(GroupIndex group, SlotId device_slot) {
   } else {
     place = free_privates_.back();
     free_privates_.pop_back();
-    privates_[place] = PrivateBlock{};
   }
+  privates_[place] = PrivateBlock{refs, 0};
   const BlockId id = AllocateBlock(group);
   blocks_[Raw(id)].home = place;
   blocks_[Raw(id)].state = BlockState::kPrivate;
-  Change(id, [&] {
-    Residency& here = mut_at(id, 0);
-    here.presence = Presence::kResident;
-    here.slot = device_slot;
-  });
+  Residency& here = mut_at(id, 0);
+  here.presence = Presence::kResident;
+  here.slot = device_slot;
   return id;
+}
+
+BlockId BlockStore::NewPrivate(GroupIndex group, SlotId device_slot) {
+  ++counters_[0].slots_of_use[static_cast<size_t>(SlotUse::kLive)];
+  return AddPrivate(group, device_slot, 0);
+}
+
+void BlockStore::NewPrivates(GroupIndex group, std::span<const SlotId> device_slots,
+                             std::vector<BlockId>* out) {
+  counters_[0].slots_of_use[static_cast<size_t>(SlotUse::kLive)] += device_slots.size();
+  for (const SlotId slot : device_slots) out->push_back(AddPrivate(group, slot, 1));
 }
 
 void BlockStore::FreePrivateIfUnused(BlockId id) {
@@ -468,12 +477,13 @@ void BlockStore::Remove(BlockId id, TierIndex tier) {
 }
 
 void BlockStore::IoPin(BlockId id, TierIndex tier) {
-  Change(id, [&] { ++mut_at(id, tier).io_pins; });
+  FERMATA_CHECK(at(id, tier).io_pins < 0xffffffu);
+  Change(id, [&] { mut_at(id, tier).io_pins = (mut_at(id, tier).io_pins + 1u) & 0xffffffu; });
 }
 
 void BlockStore::IoUnpin(BlockId id, TierIndex tier) {
   FERMATA_CHECK(at(id, tier).io_pins > 0);
-  Change(id, [&] { --mut_at(id, tier).io_pins; });
+  Change(id, [&] { mut_at(id, tier).io_pins = (mut_at(id, tier).io_pins - 1u) & 0xffffffu; });
   if (at(id, tier).io_pins != 0 || published(id)) return;
   // A dead block gives up the copies that nobody holds; a sequence may still hold its device slot.
   if (at(id, tier).presence != Presence::kAbsent && (tier != 0 || !Held(id))) Remove(id, tier);
@@ -489,9 +499,9 @@ void BlockStore::AbortIncoming(BlockId id, TierIndex tier) {
   const SlotId slot = at(id, tier).slot;
   Change(id, [&] {
     Residency& here = mut_at(id, tier);
-    const uint16_t pins = static_cast<uint16_t>(here.io_pins - 1);
+    const uint32_t pins = here.io_pins - 1u;
     here = Residency{};
-    here.io_pins = pins;
+    here.io_pins = pins & 0xffffffu;
   });
   tiers_[tier]->Release(group(id), std::span(&slot, 1));
   if (state(id) == BlockState::kDead) FreeRunIfUnused(run_of(id));

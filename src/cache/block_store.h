@@ -54,11 +54,12 @@ enum class SlotUse : uint8_t { kLive = 1, kCached = 2, kInFlight = 3 };
 // Where a block is on one tier.
 struct Residency {
   SlotId slot = SlotId::kNone;
-  uint16_t io_pins = 0;  // transfers that read or write the slot, or rely on its staying
-  Presence presence = Presence::kAbsent;
+  uint32_t io_pins : 24 = 0;  // transfers that read or write the slot, or rely on its staying
+  Presence presence : 4 = Presence::kAbsent;
   bool leaving : 1 = false;  // on its way out: counted as gone
   bool voided : 1 = false;   // incoming, but the memory it comes into was lost meanwhile
 };
+static_assert(sizeof(Residency) == 8);
 
 enum class BlockState : uint8_t { kFree = 0, kPrivate, kPublished, kDead };
 
@@ -204,6 +205,9 @@ class BlockStore final : public RunView {
   BlockRecord RecordOf(BlockId id);  // borrows the block's name
 
   BlockId NewPrivate(GroupIndex group, SlotId device_slot);  // no references yet
+  // One for each slot, with one reference each.
+  void NewPrivates(GroupIndex group, std::span<const SlotId> device_slots,
+                   std::vector<BlockId>* out);
   void Ref(BlockId id);        // of a block with a run: holds its whole path; may split
   void Unref(BlockId id);      // may free the block
   void BeginCopy(BlockId id);  // the caller's reference becomes a copy's
@@ -351,6 +355,7 @@ class BlockStore final : public RunView {
 
   // block_store.cc: blocks, references, residency.
   BlockId AllocateBlock(GroupIndex group);
+  BlockId AddPrivate(GroupIndex group, SlotId device_slot, uint32_t refs);
   void FreeBlock(BlockId id);
   void FreePrivateIfUnused(BlockId id);
   void FlipHeld(RunId id, bool held);
@@ -370,7 +375,7 @@ class BlockStore final : public RunView {
   void LookAhead(TierIndex tier, Pool* pool, RunId victim);
   void Emit(bool stored, BlockId id, TierIndex tier);
 
-  // block_tree.cc: runs.
+  // block_tree.cc: runs. Walks along paths are in block_path.cc.
   BlockId* ids(const Run& run) const { return reinterpret_cast<BlockId*>(run.data); }
   std::byte* names(const Run& run) const { return run.data + run.capacity * sizeof(BlockId); }
   Hash128* keys(const Run& run) const;

@@ -154,11 +154,7 @@ Status Cache::Append(const AppendRequest& request, std::vector<BlockCopy>* copie
       store_->BeginCopy(old);
       table.copy_sources.push_back(CopySource{old, table.blocks() - 1, sequence->tokens});
     }
-    for (; next < slots[g].size(); ++next) {
-      const BlockId fresh = store_->NewPrivate(g, slots[g][next]);
-      store_->Ref(fresh);
-      table.tail.push_back(fresh);
-    }
+    store_->NewPrivates(g, std::span(slots[g]).subspan(next), &table.tail);
   }
   sequence->tokens = total;
   sequence->token_ids.insert(sequence->token_ids.end(), request.tokens.begin(),
