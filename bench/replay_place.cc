@@ -71,12 +71,7 @@ Status Replay::PlaceByHandle(size_t index, RequestRow* row, fermata_sequence* se
     ++metrics_.requests_cut;
     metrics_.blocks_cut += total - blocks;
   }
-  FERMATA_RETURN_IF_ERROR(Verify(index, *sequence, valid));
-  if (valid == blocks) return Status();
-  FERMATA_RETURN_IF_ERROR(AppendRest(*sequence, valid, blocks));
-  FERMATA_RETURN_IF_ERROR(WriteNew(*sequence, valid, blocks));
-  metrics_.blocks_written += blocks - valid;
-  return client_->Mark(*sequence, blocks * block_tokens);
+  return Fill(index, *sequence, valid, blocks);
 }
 
 // The end of a turn by handle: the session's next one takes it up.
@@ -128,12 +123,17 @@ Status Replay::Place(size_t index, fermata_session session, RequestRow* row,
   if (arena_ != nullptr && row->hit[kHost] + row->hit[kSsd] > 0 && valid > 0) {
     metrics_.resume_ms.push_back(static_cast<double>(clock_.NowNs() - started_ns) * 1e-6);
   }
-  FERMATA_RETURN_IF_ERROR(Verify(index, *sequence, valid));
+  return Fill(index, *sequence, valid, blocks);
+}
+
+// Checks what the sequence has of the prompt, and computes the rest of what it is to hold.
+Status Replay::Fill(size_t index, fermata_sequence sequence, uint64_t valid, uint64_t blocks) {
+  FERMATA_RETURN_IF_ERROR(Verify(index, sequence, valid));
   if (valid == blocks) return Status();
-  FERMATA_RETURN_IF_ERROR(AppendRest(*sequence, valid, blocks));
-  FERMATA_RETURN_IF_ERROR(WriteNew(*sequence, valid, blocks));
+  FERMATA_RETURN_IF_ERROR(AppendRest(sequence, valid, blocks));
+  FERMATA_RETURN_IF_ERROR(WriteNew(sequence, valid, blocks));
   metrics_.blocks_written += blocks - valid;
-  return client_->Mark(*sequence, blocks * block_tokens);
+  return client_->Mark(sequence, blocks * options_.block_tokens());
 }
 
 // Loads what was found and reserves the rest of *blocks; shortens the request when the library says

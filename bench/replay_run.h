@@ -67,6 +67,7 @@ class Replay {
   Status PlaceByHandle(size_t index, RequestRow* row, fermata_sequence* sequence, bool* placed);
   Status Park(const Running& running);
   Status Fit(fermata_sequence sequence, uint64_t found, uint64_t* blocks, LoadResult* load);
+  Status Fill(size_t index, fermata_sequence sequence, uint64_t valid, uint64_t blocks);
   Status AppendRest(fermata_sequence sequence, uint64_t valid, uint64_t blocks);
   Status Verify(size_t index, fermata_sequence sequence, uint64_t blocks);
   Status WriteNew(fermata_sequence sequence, uint64_t first, uint64_t end);

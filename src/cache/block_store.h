@@ -353,7 +353,7 @@ class BlockStore final : public RunView {
   const PrivateBlock& private_of(BlockId id) const { return privates_[blocks_[Raw(id)].home]; }
   PrivateBlock& private_of(BlockId id) { return privates_[blocks_[Raw(id)].home]; }
 
-  // block_store.cc: blocks, references, residency.
+  // block_store.cc: blocks, references, victims. block_residency.cc: where they lie.
   BlockId AllocateBlock(GroupIndex group);
   BlockId AddPrivate(GroupIndex group, SlotId device_slot, uint32_t refs);
   void FreeBlock(BlockId id);
@@ -375,7 +375,7 @@ class BlockStore final : public RunView {
   void LookAhead(TierIndex tier, Pool* pool, RunId victim);
   void Emit(bool stored, BlockId id, TierIndex tier);
 
-  // block_tree.cc: runs. Walks along paths are in block_path.cc.
+  // block_tree.cc: runs. Finding is in block_find.cc, walks along paths are in block_path.cc.
   BlockId* ids(const Run& run) const { return reinterpret_cast<BlockId*>(run.data); }
   std::byte* names(const Run& run) const { return run.data + run.capacity * sizeof(BlockId); }
   Hash128* keys(const Run& run) const;
