@@ -31,7 +31,11 @@ class RunMemory {
  private:
   static constexpr size_t kStep = 16;   // of classes up to kFine
   static constexpr size_t kFine = 256;  // above, each octave has 16
+#if defined(__SANITIZE_ADDRESS__)
+  static constexpr size_t kLargest = 0;  // so that AddressSanitizer sees what runs past a piece
+#else
   static constexpr size_t kLargest = 2048;
+#endif
   static constexpr size_t kClasses = kFine / kStep + 1 + 16 * 3;
 
   struct Slab {
