@@ -255,11 +255,13 @@ void Cache::CutNames(Sequence* sequence, uint64_t tokens) {
     sequence->named_from = from / config_.chain_tokens;
     sequence->key_before = sequence->space->seed;
     if (tokens == 0) return;
-    FERMATA_CHECK(anchor != BlockId::kNone);
     const uint32_t index = static_cast<uint32_t>(from / block_tokens);
-    const BlockId part = store_->Ancestor(anchor, from == tokens ? index - 1 : index);
-    if (!store_->published(part)) {
-      sequence->frozen = true;  // It was erased: no name of it is needed any more.
+    BlockId part = BlockId::kNone;  // the last block whose name is wanted
+    if (anchor != BlockId::kNone)
+      part = store_->Ancestor(anchor, from == tokens ? index - 1 : index);
+    if (part == BlockId::kNone || !store_->published(part)) {
+      // It was erased, or the device was lost: nothing is published any more that would want them.
+      sequence->frozen = true;
       return;
     }
     if (from != 0) sequence->key_before = store_->key(store_->Ancestor(anchor, index - 1));

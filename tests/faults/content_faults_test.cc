@@ -323,6 +323,20 @@ TEST(Faults, B70_AfterDeviceLossOnlyOtherTiersHit) {
   for (Seq* seq : {&a, &c, &d}) cache.Release(seq);
 }
 
+TEST(Faults, B70_ASequenceCanBeCutAfterTheDeviceWasLost) {
+  TestCache cache{CacheSetup()};
+  const Tokens prompt = Prompt(70, 64);
+  Seq a = cache.Stored(prompt);
+  cache.DeviceLost();
+  for (const uint64_t tokens : {40u, 32u, 7u, 0u}) {
+    cache.Truncate(&a, tokens);
+    EXPECT_EQ(cache.Info(a).tokens, tokens);
+    cache.Audit();
+  }
+  EXPECT_EQ(cache.HitTokens(prompt), 0u);
+  cache.Release(&a);
+}
+
 TEST(Faults, B70_ANewArenaStartsWithoutTheOldOnesEntries) {
   CacheSetup setup;
   setup.host_blocks = 16;
